@@ -1,0 +1,116 @@
+//! Blocks lent straight out of the page cache, through a window of the file that is mapped for one
+//! block and unmapped after it, so that neither memory nor page tables grow with the file.
+//!
+//! The pages are faulted in by `MADV_POPULATE_READ`, which reports a truncated file like any failed
+//! read. What is truncated after that is caught by the handler of `sys/sigbus.rs`; the block is then
+//! poisoned and the run fails.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use super::{Completion, Engine, Read};
+use crate::sys::{self, sigbus};
+
+/// The engine that lends the page cache.
+pub(crate) struct MmapEngine {
+    windows: Vec<Option<Window>>,
+    page_bytes: u64,
+}
+
+/// A mapped part of the file. Field order matters: the guard ends before the mapping does, so that
+/// the handler never patches an address that somebody else has by then.
+struct Window {
+    guard: sigbus::Window,
+    _map: Map,
+}
+
+struct Map {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Map {
+    fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Map> {
+        // SAFETY: a new mapping where the kernel wants it overlaps nothing.
+        let start =
+            unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, offset)? };
+        Ok(Map { start: start.cast(), len })
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; the pump releases a slot only when the consumer is done.
+        let _ = unsafe { munmap(self.start.cast(), self.len) };
+    }
+}
+
+impl MmapEngine {
+    pub(crate) fn new(slots: u32) -> Result<MmapEngine, String> {
+        if !sigbus::is_installed() {
+            return Err("a file truncated under a mapping would end the process with SIGBUS; call \
+                        blockring::guard_against_truncation() first"
+                .to_owned());
+        }
+        Ok(MmapEngine {
+            windows: (0..slots).map(|_| None).collect(),
+            page_bytes: rustix::param::page_size() as u64,
+        })
+    }
+
+    /// Maps and populates the window of `read`; returns where its bytes start.
+    fn open(&mut self, read: &Read<'_>) -> io::Result<*const u8> {
+        let skip = read.offset % self.page_bytes;
+        let len = (skip + u64::from(read.len)).next_multiple_of(self.page_bytes) as usize;
+        let map = Map::new(read.fd, read.offset - skip, len)?;
+        let guard = sigbus::Window::guard(map.start.addr(), len)?;
+        // SAFETY: the range is the mapping made above.
+        unsafe { madvise(map.start.cast(), len, Advice::LinuxPopulateRead)? };
+        let bytes = map.start.wrapping_add(skip as usize);
+        self.windows[read.slot as usize] = Some(Window { guard, _map: map });
+        Ok(bytes)
+    }
+}
+
+impl Engine for MmapEngine {
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
+        let (result, lent) = match self.open(&read) {
+            Ok(bytes) => (Ok(read.len), bytes),
+            // The pages could not be had; a plain read of the last byte knows why. Where the end of
+            // the file is before it, the block is short.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                let last = read.offset + u64::from(read.len) - 1;
+                match sys::pread_into(read.fd, &mut [0], last, 0) {
+                    Ok(0) => (Ok(0), ptr::null()),
+                    Ok(_) => (Err(io::ErrorKind::Interrupted.into()), ptr::null()),
+                    Err(error) => (Err(error), ptr::null()),
+                }
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (
+                Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "the kernel cannot populate a mapping (MADV_POPULATE_READ needs Linux 5.14)",
+                )),
+                ptr::null(),
+            ),
+            Err(error) => (Err(error), ptr::null()),
+        };
+        Ok(Some(Completion { slot: read.slot, result, lent }))
+    }
+
+    fn wait(&mut self, _block: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn release(&mut self, slot: u32) -> io::Result<()> {
+        let window = self.windows[slot as usize].take();
+        match window.is_some_and(|window| window.guard.is_poisoned()) {
+            true => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+            false => Ok(()),
+        }
+    }
+}

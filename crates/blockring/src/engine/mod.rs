@@ -1,0 +1,99 @@
+//! The engine contract, and which engine is which.
+//!
+//! An engine moves requests and reports raw results: nothing else. Short reads, interruptions, the
+//! end of a file, limits: `pump.rs` handles them once for all.
+#![allow(unsafe_code)]
+
+#[cfg(test)]
+pub(crate) mod fake;
+pub(crate) mod io_uring;
+pub(crate) mod mmap;
+mod null;
+mod pread;
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::EngineKind;
+
+/// One read to make: `len` bytes at `offset` of `fd` into `buffer`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read<'fd> {
+    /// Comes back in the completion.
+    pub(crate) slot: u32,
+    pub(crate) fd: BorrowedFd<'fd>,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    /// Null for an engine that lends its own memory.
+    pub(crate) buffer: *mut u8,
+    /// `RWF_*` of `preadv2`.
+    pub(crate) flags: i32,
+}
+
+/// The end of a read.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    pub(crate) slot: u32,
+    /// Bytes read, 0 at the end of the file; or what the kernel said.
+    pub(crate) result: io::Result<u32>,
+    /// Where the bytes are, if the engine lends them; else null: they are in the read's buffer.
+    pub(crate) lent: *const u8,
+}
+
+/// Wakes a pump that waits in its engine, from another thread.
+pub(crate) type Waker = Arc<OwnedFd>;
+
+/// How requests reach the kernel. An engine is used by the one thread that made it.
+pub(crate) trait Engine {
+    /// Starts a read, or makes it at once: then its completion is returned.
+    ///
+    /// # Safety
+    ///
+    /// `read.buffer` must be valid for writes of `read.len` bytes until the completion has been
+    /// returned or the engine has been dropped after a [`drain`](Engine::drain) that succeeded, and
+    /// nothing else may use it until then.
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>>;
+
+    /// Hands what was submitted to the kernel and appends what has completed to `done`. With `block`
+    /// it sleeps until there is at least one completion, a wake-up or a signal; it may return early
+    /// with none.
+    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()>;
+
+    /// The consumer is done with what `slot` lent. Fails if the bytes went bad while they were lent.
+    fn release(&mut self, _slot: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Cancels what can be cancelled and waits for the rest, at most `patience`. Returns whether
+    /// nothing is in flight any more.
+    fn drain(&mut self, _in_flight: u32, _patience: Duration) -> bool {
+        true
+    }
+
+    /// What wakes [`wait`](Engine::wait) from another thread, for an engine that sleeps there.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
+}
+
+/// Makes an engine of the kind, for `depth` requests over `slots` slots. `wakes`: another thread
+/// gives slots back, so that a sleeping [`Engine::wait`] must be woken by [`Engine::waker`].
+///
+/// # Errors
+///
+/// Why it cannot be had, and what can be done about it.
+pub(crate) fn build(
+    kind: EngineKind,
+    depth: u32,
+    slots: u32,
+    wakes: bool,
+) -> Result<Box<dyn Engine>, String> {
+    Ok(match kind {
+        EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(depth, wakes)?),
+        EngineKind::Pread => Box::new(pread::PreadEngine),
+        EngineKind::Mmap => Box::new(mmap::MmapEngine::new(slots)?),
+        EngineKind::Null => Box::new(null::NullEngine),
+    })
+}

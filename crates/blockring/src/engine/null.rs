@@ -1,0 +1,21 @@
+//! No I/O: every read has succeeded before it began. What is left is the cost of the loop and of the
+//! consumer.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr;
+
+use super::{Completion, Engine, Read};
+
+/// The engine that reads nothing.
+pub(crate) struct NullEngine;
+
+impl Engine for NullEngine {
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
+        Ok(Some(Completion { slot: read.slot, result: Ok(read.len), lent: ptr::null() }))
+    }
+
+    fn wait(&mut self, _block: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! What can go wrong, in words a user can act on.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::config::{CacheMode, EngineKind};
+
+/// The error a consumer may stop a run with; `?` turns any error into it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a source could not be read, and which one.
+///
+/// [`Display`](fmt::Display) prints `PATH: what happened`; [`kind`](Error::kind) prints alone for
+/// callers that put the path elsewhere.
+pub struct Error(Box<(PathBuf, ErrorKind)>);
+
+/// What happened. The messages do not repeat the path: [`Error`] has it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The source could not be opened, or is of a kind that cannot be read (a directory).
+    #[error("{0}")]
+    Open(io::Error),
+    /// The kernel refused to say something about an open source that is needed to read it.
+    #[error("{operation}: {error}")]
+    Inspect {
+        /// The system call or file that was refused.
+        operation: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// A read failed. Nothing at or after `offset` may be trusted.
+    #[error("read failed at byte {offset}: {error}{}", read_advice(.error))]
+    Read {
+        /// Bytes from the start of the source to the first byte that could not be read.
+        offset: u64,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The source changed between its opening and the end of the last read.
+    #[error("changed while it was read ({0}); try again when nothing writes to it")]
+    Changed(Change),
+    /// An engine that was asked for by name cannot be had here.
+    #[error("engine {engine} cannot be used: {why}")]
+    Engine {
+        /// The engine that was asked for.
+        engine: EngineKind,
+        /// What is missing and what to do about it.
+        why: String,
+    },
+    /// A cache mode that was asked for by name cannot be had here.
+    #[error("cache mode {cache} cannot be used: {why}")]
+    Cache {
+        /// The mode that was asked for.
+        cache: CacheMode,
+        /// What is missing and what to do about it.
+        why: String,
+    },
+    /// A [`Config`](crate::Config) that cannot be meant.
+    #[error("{0}")]
+    Config(#[from] crate::config::ConfigError),
+    /// The system refused memory, a thread or a descriptor.
+    #[error("{what}: {error}")]
+    Resource {
+        /// What was asked for.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The consumer stopped the run.
+    #[error("{0}")]
+    Consumer(BoxError),
+}
+
+/// How a source differed at the end from what it was at its opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It is shorter now, or its bytes ended early.
+    Shrank {
+        /// Length at the opening, in bytes.
+        from: u64,
+        /// Length found, in bytes.
+        to: u64,
+    },
+    /// It is longer now.
+    Grew {
+        /// Length at the opening, in bytes.
+        from: u64,
+        /// Length found, in bytes.
+        to: u64,
+    },
+    /// Same length, another modification time.
+    Rewritten,
+    /// Same length and modification time, another change time: its data or its attributes changed.
+    StatusChanged,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Shrank { from, to } => write!(f, "it shrank from {from} to {to} bytes"),
+            Change::Grew { from, to } => write!(f, "it grew from {from} to {to} bytes"),
+            Change::Rewritten => f.write_str("its modification time is another"),
+            Change::StatusChanged => f.write_str("its status-change time (ctime) is another"),
+        }
+    }
+}
+
+fn read_advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EIO) => "; the device or its file system lost these bytes: see the kernel log",
+        Some(libc::EINVAL) => "; if direct I/O is in use, `buffered` may work",
+        _ => "",
+    }
+}
+
+impl Error {
+    pub(crate) fn new(path: &Path, kind: impl Into<ErrorKind>) -> Self {
+        Error(Box::new((path.to_owned(), kind.into())))
+    }
+
+    /// The source, by the name it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.0.0
+    }
+
+    /// What happened, without the path.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.1
+    }
+
+    /// Takes the error apart, for a caller that wants to own what the consumer returned.
+    pub fn into_parts(self) -> (PathBuf, ErrorKind) {
+        *self.0
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path().display(), self.kind())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind().source()
+    }
+}

@@ -1,0 +1,103 @@
+//! Reads files, block devices and pipes through a fixed ring of blocks, with many requests in
+//! flight, and lends each finished block to a function of yours.
+//!
+//! **Extents in, blocks out:**
+//!
+//! ```text
+//!  path ─▶ Source ─▶ Plan ─▶            ring             ─▶ your function,
+//!          facts    choice   slots: Free→Requested→Ready    on this thread
+//!          of an    + why        ▲           │              or on several
+//!          input                 └── engine ─┘ kernel
+//! ```
+//!
+//! A [`Source`] is an opened input. A [`Plan`] says how to read it (which engine, through the page
+//! cache or past it, how large the blocks, how many in flight, on how many threads) and why; a
+//! default [`Config`] leaves all of it to the facts. Memory is bounded, whatever the length of the
+//! source. A run that returns `Ok` has read every byte of one source that did not change meanwhile,
+//! as far as size, mtime and ctime show.
+//!
+//! # Something else with each block
+//!
+//! In order, on one thread at a time: SHA-256 through the ring.
+//!
+//! ```
+#![doc = include_str!("../examples/sha256.rs")]
+//! ```
+//!
+//! In any order, on several threads at once: count the bytes.
+//!
+//! ```
+#![doc = include_str!("../examples/drain.rs")]
+//! ```
+//!
+//! # Platform
+//!
+//! Linux. io_uring is used from 5.6 on; without it (old kernels, containers that refuse it) the same
+//! program reads with `pread`.
+
+mod config;
+mod engine;
+mod error;
+mod extents;
+mod facts;
+mod handover;
+mod plan;
+mod pump;
+mod request;
+mod ring;
+mod slab;
+mod source;
+mod stream;
+mod sync;
+mod sys;
+mod workers;
+
+pub use config::{
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, DEPTH_MAX, EngineKind, Order,
+    SLAB_BYTES_MAX, SLOTS_MAX, WORKERS_MAX,
+};
+pub use error::{BoxError, Change, Error, ErrorKind};
+pub use plan::{Choice, Plan};
+pub use source::{Source, SourceKind};
+pub use workers::Block;
+
+/// Reads `source` as the facts say and gives each block to `consume`, from the first to the last.
+///
+/// For a choice of engine, cache mode or threads, and for the reasons, make the [`Plan`] yourself.
+///
+/// # Errors
+///
+/// See [`Plan::in_order`].
+pub fn in_order(
+    source: &Source,
+    consume: impl FnMut(Block<'_>) -> Result<(), BoxError> + Send,
+) -> Result<(), Error> {
+    Plan::choose(source, &Config::default(), Order::InOrder)?.in_order(consume)
+}
+
+/// Reads `source` as the facts say and gives each block to `consume` as it comes, on several threads
+/// at once where that helps.
+///
+/// # Errors
+///
+/// See [`Plan::any_order`].
+pub fn any_order(
+    source: &Source,
+    consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
+) -> Result<(), Error> {
+    Plan::choose(source, &Config::default(), Order::AnyOrder)?.any_order(consume)
+}
+
+/// Installs a `SIGBUS` handler for the mappings of [`EngineKind::Mmap`], once for the process; that
+/// engine is refused without it.
+///
+/// A file that is truncated while it is mapped then gives an error instead of ending the process. The
+/// handler touches nothing but this library's own mappings, and passes every other fault on to the
+/// handler that was installed before it.
+///
+/// # Errors
+///
+/// What `sigaction` says.
+pub fn guard_against_truncation() -> std::io::Result<()> {
+    sys::sigbus::install()
+}

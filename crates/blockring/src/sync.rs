@@ -1,0 +1,3 @@
+//! The locks that `handover.rs` is written on. Its model check compiles the same file over loom's.
+
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};

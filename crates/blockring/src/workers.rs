@@ -1,0 +1,305 @@
+//! Who consumes, and on which threads: this one alone, several that each read for themselves, or one
+//! beside the one that reads.
+//!
+//! In any order, threads share nothing but the list of extents: each has a ring of its own, reads
+//! what it consumes, and has it in its own cache. (A reader that hands blocks to hashers took 1.6
+//! times as long on a file in the page cache.) In order, finished blocks are handed over.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::panic;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::config::Order;
+use crate::engine::{self, Engine, Waker};
+use crate::error::{BoxError, ErrorKind};
+use crate::handover::Handover;
+use crate::plan::{RingPlan, Spread};
+use crate::pump::{Deliver, Finished, Job, Pump};
+use crate::slab::Slab;
+
+/// The bytes of one finished extent, lent to the consumer until it returns.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    /// Which block of the run it is, from 0, in the order of the source.
+    pub index: u64,
+    /// Where it starts, in bytes from the start of the source.
+    pub offset: u64,
+    /// What the source holds there. Every block but the last of a run has the plan's block size.
+    pub bytes: &'a [u8],
+}
+
+/// A consumer for [`Order::InOrder`].
+pub(crate) type ConsumeInOrder<'a> = &'a mut (dyn FnMut(Block<'_>) -> Result<(), BoxError> + Send);
+/// A consumer for [`Order::AnyOrder`].
+pub(crate) type ConsumeAnyOrder<'a> = &'a (dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync);
+
+impl Finished {
+    /// # Safety
+    ///
+    /// The caller must hold the block, and give its slot back only after `'a`.
+    unsafe fn block<'a>(&self) -> Block<'a> {
+        // SAFETY: a finished extent has `len` bytes at `bytes`, and nobody else uses them now.
+        let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.extent.len as usize) };
+        Block { index: self.extent.index, offset: self.extent.offset, bytes }
+    }
+}
+
+/// What one thread reads with: a slab, and an engine that asks for memory of it.
+struct Reader {
+    engine: Box<dyn Engine>,
+    slab: Option<Slab>,
+    slots: u32,
+    depth: u32,
+}
+
+impl Reader {
+    fn new(plan: &RingPlan, slots: u32, wakes: bool) -> Result<Reader, ErrorKind> {
+        let depth = plan.depth.min(slots);
+        let engine = engine::build(plan.engine, depth, slots, wakes)
+            .map_err(|why| ErrorKind::Engine { engine: plan.engine, why })?;
+        let slab = match plan.engine.lends() {
+            true => None,
+            false => Some(
+                Slab::new(slots, plan.block_bytes)
+                    .map_err(|error| ErrorKind::Resource { what: "memory for the slots", error })?,
+            ),
+        };
+        Ok(Reader { engine, slab, slots, depth })
+    }
+
+    /// Pumps the extents of `job` into `to`.
+    fn pump(
+        self,
+        job: &Job<'_>,
+        plan: &RingPlan,
+        order: Order,
+        to: &mut dyn Deliver,
+    ) -> Result<(), ErrorKind> {
+        // The slab is dropped after the pump, which drains the engine.
+        let Reader { engine, slab, slots, depth } = self;
+        let mut pump =
+            Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, order);
+        pump.run(to)
+    }
+}
+
+/// Consumes each block on the thread that read it, before the next.
+struct Inline<F, G> {
+    consume: F,
+    /// Called each time the device has been ahead for a while.
+    device_is_ahead: G,
+    ahead: u32,
+}
+
+impl<F, G> Deliver for Inline<F, G>
+where
+    F: FnMut(Block<'_>) -> Result<(), BoxError>,
+    G: FnMut(),
+{
+    fn deliver(&mut self, finished: Finished) -> Result<bool, ErrorKind> {
+        // SAFETY: the pump lends it to us until we return.
+        (self.consume)(unsafe { finished.block() }).map_err(ErrorKind::Consumer)?;
+        Ok(true)
+    }
+
+    fn backlog(&mut self, blocks: u32, depth: u32) {
+        // Half a ring of finished blocks waits, block after block, for two rings' worth: this is no
+        // burst, the device is faster than the consumer.
+        self.ahead = if blocks * 2 >= depth { self.ahead + 1 } else { 0 };
+        if self.ahead > 2 * depth {
+            self.ahead = 0;
+            (self.device_is_ahead)();
+        }
+    }
+}
+
+/// In order, on this thread.
+pub(crate) fn inline(
+    job: &Job<'_>,
+    plan: &RingPlan,
+    consume: ConsumeInOrder<'_>,
+) -> Result<(), ErrorKind> {
+    let mut to = Inline { consume, device_is_ahead: || (), ahead: 0 };
+    Reader::new(plan, plan.slots, false)?.pump(job, plan, Order::InOrder, &mut to)
+}
+
+/// In any order, on this thread and up to `plan.workers` more, each with a ring of its own.
+pub(crate) fn spread(
+    job: &Job<'_>,
+    plan: &RingPlan,
+    consume: ConsumeAnyOrder<'_>,
+) -> Result<(), ErrorKind> {
+    let failed = Mutex::new(None);
+    let fail = |error| {
+        job.extents.stop();
+        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    };
+    let work = |slots, device_is_ahead: &mut dyn FnMut()| {
+        let _guard = StopOnPanic(job);
+        let mut to = Inline { consume, device_is_ahead, ahead: 0 };
+        Reader::new(plan, slots, false)?.pump(job, plan, Order::AnyOrder, &mut to)
+    };
+    thread::scope(|scope| {
+        let mut spawned = 0;
+        let mut spawn = || -> io::Result<()> {
+            if spawned < plan.workers && job.extents.left() > 0 {
+                spawned += 1;
+                thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, || {
+                    match work(plan.worker_slots, &mut || ()) {
+                        // A worker that nobody asked for and that cannot start is not missed.
+                        Err(ErrorKind::Engine { .. } | ErrorKind::Resource { .. })
+                            if plan.spread != Spread::Asked => {}
+                        Err(error) => fail(error),
+                        Ok(()) => {}
+                    }
+                })?;
+            }
+            Ok(())
+        };
+        if plan.spread != Spread::WhenBehind {
+            for _ in 0..plan.workers {
+                if let Err(error) = spawn()
+                    && plan.spread == Spread::Asked
+                {
+                    fail(ErrorKind::Resource { what: "starting a worker thread", error });
+                }
+            }
+        }
+        let mut spawn_when_behind = || {
+            if plan.spread == Spread::WhenBehind {
+                // Without another thread this one goes on alone.
+                let _ = spawn();
+            }
+        };
+        if let Err(error) = work(plan.slots, &mut spawn_when_behind) {
+            fail(error);
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// A consumer that panics ends the run on the other threads, too.
+struct StopOnPanic<'a>(&'a Job<'a>);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.extents.stop();
+        }
+    }
+}
+
+/// In order, on a thread of its own, while this one reads.
+pub(crate) fn hand_over(
+    job: &Job<'_>,
+    plan: &RingPlan,
+    consume: ConsumeInOrder<'_>,
+) -> Result<(), ErrorKind> {
+    let reader = Reader::new(plan, plan.slots, true)?;
+    let waker = reader.engine.waker();
+    let handover = Handover::new();
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("blockring".to_owned());
+        let consumer = builder
+            .spawn_scoped(scope, || consume_handed_over(&handover, waker.as_ref(), consume))
+            .map_err(|error| ErrorKind::Resource { what: "starting a worker thread", error })?;
+        let read = pump_handed_over(reader, job, plan, &handover);
+        // What the consumer said comes first: it is why the pump was told that nobody is there.
+        match consumer.join() {
+            Ok(consumed) => consumed.map_err(ErrorKind::Consumer).and(read),
+            Err(payload) => panic::resume_unwind(payload),
+        }
+    })
+}
+
+fn pump_handed_over(
+    reader: Reader,
+    job: &Job<'_>,
+    plan: &RingPlan,
+    handover: &Handover<Finished>,
+) -> Result<(), ErrorKind> {
+    let Reader { engine, slab, slots, depth } = reader;
+    let mut pump =
+        Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, Order::InOrder);
+    // Dropped before the pump and the slab: see there.
+    let mut lender = Lender { handover, discard: true };
+    let result = pump.run(&mut lender);
+    lender.discard = result.is_err();
+    result
+}
+
+/// Hands blocks over. Its drop waits until the consumer holds none, so that the memory may go.
+struct Lender<'a> {
+    handover: &'a Handover<Finished>,
+    discard: bool,
+}
+
+impl Deliver for Lender<'_> {
+    fn deliver(&mut self, finished: Finished) -> Result<bool, ErrorKind> {
+        match self.handover.push(finished) {
+            true => Ok(false),
+            false => Err(consumer_ended()),
+        }
+    }
+
+    fn take_returned(&mut self, slots: &mut Vec<u32>) -> Result<(), ErrorKind> {
+        match self.handover.take_returned(slots) {
+            true => Ok(()),
+            false => Err(consumer_ended()),
+        }
+    }
+
+    fn wait_returned(&mut self) {
+        self.handover.wait_returned();
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.handover.may_sleep()
+    }
+}
+
+impl Drop for Lender<'_> {
+    fn drop(&mut self) {
+        self.handover.close(self.discard);
+        self.handover.wait_idle();
+    }
+}
+
+/// Never seen by a caller: the consumer's own error, or its panic, goes before it.
+fn consumer_ended() -> ErrorKind {
+    ErrorKind::Consumer("the consumer ended early".into())
+}
+
+fn consume_handed_over(
+    handover: &Handover<Finished>,
+    waker: Option<&Waker>,
+    consume: ConsumeInOrder<'_>,
+) -> Result<(), BoxError> {
+    /// Tells the pump that nobody consumes any more, on every way out.
+    struct End<'a>(&'a Handover<Finished>, Option<&'a Waker>);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            if self.0.end() {
+                wake(self.1);
+            }
+        }
+    }
+    let _end = End(handover, waker);
+    while let Some(finished) = handover.next() {
+        // SAFETY: the pump handed it to us, until we give its slot back.
+        consume(unsafe { finished.block() })?;
+        if handover.give_back(finished.slot) {
+            wake(waker);
+        }
+    }
+    Ok(())
+}
+
+fn wake(waker: Option<&Waker>) {
+    if let Some(fd) = waker {
+        // It cannot fail but by a full counter, and then the pump is being woken already.
+        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+    }
+}
