@@ -28,7 +28,7 @@ pub(crate) enum Storage {
 }
 
 /// What is known of a seekable source with content.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) len: u64,
     pub(crate) kind: SourceKind,
@@ -38,6 +38,8 @@ pub(crate) struct Facts {
     pub(crate) resident: Option<f64>,
     /// Alignment of direct reads in bytes, or why there are none.
     pub(crate) direct: Result<u32, String>,
+    /// The source opened for them.
+    pub(crate) direct_file: Option<File>,
     /// What `queue/rotational` says; `None` where there is no such file.
     pub(crate) rotational: Option<bool>,
     /// Median time of scattered direct reads of 4 KiB; taken only where `rotational` says 1.
@@ -63,16 +65,23 @@ impl Facts {
             storage,
             resident: resident(source.file(), len),
             direct: Err(format!("{file_system} has no direct I/O")),
+            direct_file: None,
             rotational: None,
             seek: None,
             dontcache: Ok(()),
         };
         if storage == Storage::Local {
             let queue = Queue::of(source.device());
-            facts.direct = direct_align(source, &queue);
             facts.rotational = queue.read("rotational").map(|value| value != 0);
-            if let (Some(true), Ok(align)) = (facts.rotational, &facts.direct) {
-                facts.seek = seek_time(source, len, *align).ok();
+            match open_direct(source, &queue) {
+                Ok((file, align)) => {
+                    if facts.rotational == Some(true) {
+                        facts.seek = seek_time(&file, len, align).ok();
+                    }
+                    facts.direct = Ok(align);
+                    facts.direct_file = Some(file);
+                }
+                Err(why) => facts.direct = Err(why),
             }
         }
         if wants_dontcache || facts.direct.is_err() {
@@ -197,24 +206,26 @@ impl Queue {
     }
 }
 
-/// Alignment of direct reads in bytes, of offset, length and memory alike; or why there are none.
-fn direct_align(source: &Source, queue: &Queue) -> Result<u32, String> {
+/// The source opened for direct reads, with their alignment in bytes: of offset, length and memory
+/// alike. Or why there are none.
+fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32), String> {
     let asked = statx(source.file(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    if let Ok(stat) = asked
-        && stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0
-    {
-        return match stat.stx_dio_offset_align.max(stat.stx_dio_mem_align) {
-            0 => Err("the file system offers no direct I/O for this file (statx DIOALIGN)".into()),
-            align => Ok(align),
-        };
+    let known = asked.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let known = known.map(|stat| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align));
+    if known == Some(0) {
+        return Err("the file system offers no direct I/O for this file".to_owned());
     }
-    // The file system does not say (Linux before 6.1; btrfs, overlayfs and others still). Opening
-    // with O_DIRECT proves little: overlayfs may refuse the first read instead. So read.
+    let file = source.reopen_direct().map_err(|e| format!("direct I/O refused at open: {e}"))?;
+    if let Some(align) = known {
+        return Ok((file, align));
+    }
+    // The file system does not say (Linux before 6.1; btrfs, overlayfs and others still). That it
+    // was opened proves little: overlayfs may refuse the first read instead. So read.
     let align = queue.read("logical_block_size").unwrap_or(4096);
-    let file = source.reopen_direct().map_err(|error| format!("refused at the opening: {error}"))?;
-    direct_read(&file, 0, align)
-        .map(|_| align)
-        .map_err(|error| format!("refused at the first read: {error}"))
+    match direct_read(&file, 0, align) {
+        Ok(_) => Ok((file, align)),
+        Err(error) => Err(format!("direct I/O refused at the first read: {error}")),
+    }
 }
 
 fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
@@ -227,15 +238,14 @@ fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
 }
 
 /// Median of three scattered direct reads.
-fn seek_time(source: &Source, len: u64, align: u32) -> io::Result<Duration> {
-    let file = source.reopen_direct()?;
+fn seek_time(file: &File, len: u64, align: u32) -> io::Result<Duration> {
     let bytes = align.max(4096);
     let mut times = [Duration::ZERO; 3];
     // Neither the first nor the last blocks, and far from each other.
     for (time, part) in times.iter_mut().zip([5, 1, 3]) {
         let offset = (len / 7 * part) / u64::from(bytes) * u64::from(bytes);
         let start = Instant::now();
-        direct_read(&file, offset, bytes)?;
+        direct_read(file, offset, bytes)?;
         *time = start.elapsed();
     }
     times.sort();

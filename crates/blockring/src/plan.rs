@@ -4,6 +4,7 @@
 //! this machine. Running a plan is a few lines at the end.
 
 use std::fmt;
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
@@ -74,6 +75,9 @@ pub struct Choice {
 pub struct Plan<'s> {
     source: &'s Source,
     way: Way,
+    order: Order,
+    /// The source opened for direct reads, where they were chosen.
+    direct: Option<File>,
     choices: Vec<Choice>,
 }
 
@@ -141,7 +145,7 @@ impl<'s> Plan<'s> {
     ) -> Result<Plan<'s>, ErrorKind> {
         config.validate()?;
         let Some(len) = source.len() else {
-            return Plan::stream(source, config);
+            return Plan::stream(source, config, order);
         };
         if len <= WHOLE_BYTES_MAX && config.is_auto() && source.kind() == SourceKind::File {
             let choice = Choice {
@@ -149,9 +153,15 @@ impl<'s> Plan<'s> {
                 value: "one pread".to_owned(),
                 why: format!("{len} bytes are no more than one block: no ring, no threads"),
             };
-            return Ok(Plan { source, way: Way::Whole(len as u32), choices: vec![choice] });
+            return Ok(Plan {
+                source,
+                way: Way::Whole(len as u32),
+                order,
+                direct: None,
+                choices: vec![choice],
+            });
         }
-        let facts = Facts::of(source, len, config.cache == Some(CacheMode::Dontcache));
+        let mut facts = Facts::of(source, len, config.cache == Some(CacheMode::Dontcache));
         let io_uring = match config.engine {
             None | Some(EngineKind::IoUring) => {
                 engine::io_uring::usable(config.depth.unwrap_or(32).min(256))
@@ -160,31 +170,38 @@ impl<'s> Plan<'s> {
         };
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let (ring, choices) = decide(&facts, config, order, &System { io_uring, cores })?;
-        Ok(Plan { source, way: Way::Ring(ring), choices })
+        let direct = facts.direct_file.take().filter(|_| ring.cache == CacheMode::Direct);
+        Ok(Plan { source, way: Way::Ring(ring), order, direct, choices })
     }
 
-    fn stream(source: &'s Source, config: &Config) -> Result<Plan<'s>, ErrorKind> {
+    fn stream(
+        source: &'s Source,
+        config: &Config,
+        order: Order,
+    ) -> Result<Plan<'s>, ErrorKind> {
         let kind = source.kind();
         // A regular file of length 0 is empty as a rule; only reading shows that. What it is read
         // with makes no difference to nothing.
-        if kind != SourceKind::File
+        let may_be_empty = kind == SourceKind::File && !source.is_begun();
+        if !may_be_empty
             && let Some(engine) = config.engine.filter(|&engine| engine != EngineKind::Null)
         {
             let why = format!(
-                "it reads regular files and block devices, and this is {}; name no engine",
+                "it reads regular files and block devices from their start, and this is {}; name no \
+                 engine",
                 kind.name()
             );
             return Err(ErrorKind::Engine { engine, why });
         }
-        if kind != SourceKind::File
+        if !may_be_empty
             && let Some(cache @ (CacheMode::Direct | CacheMode::Dontcache)) = config.cache
         {
-            let why = format!("{} has no page cache to go around", kind.name());
+            let why = format!("{} is read as it comes; name no cache mode", kind.name());
             return Err(ErrorKind::Cache { cache, why });
         }
-        let why = match kind {
-            SourceKind::File => "its length is 0, and only reading tells whether it has content",
-            _ => "it can be read only once and in order",
+        let why = match may_be_empty {
+            true => "its length is 0, and only reading tells whether it has content",
+            false => "it is read from where it is, once and in order",
         };
         let choice = Choice {
             what: "engine",
@@ -192,12 +209,31 @@ impl<'s> Plan<'s> {
             why: format!("{}: {why}", kind.name()),
         };
         let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES);
-        Ok(Plan { source, way: Way::Stream(block_bytes), choices: vec![choice] })
+        let way = Way::Stream(block_bytes);
+        Ok(Plan { source, way, order, direct: None, choices: vec![choice] })
     }
 
     /// Each choice with its reason, in a fixed order.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
+    }
+
+    /// What it is a plan for.
+    pub fn source(&self) -> &'s Source {
+        self.source
+    }
+
+    /// The order it was made for. A run in the other one works, with the threads of this one.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// How requests reach the kernel.
+    pub fn engine(&self) -> EngineKind {
+        match &self.way {
+            Way::Ring(ring) => ring.engine,
+            Way::Whole(_) | Way::Stream(_) => EngineKind::Pread,
+        }
     }
 
     /// Bytes of every block but the last of a run.
@@ -298,19 +334,10 @@ impl<'s> Plan<'s> {
         range: Range<u64>,
         run: impl FnOnce(&Job<'_>) -> Result<R, ErrorKind>,
     ) -> Result<R, ErrorKind> {
-        let direct = match ring.cache {
-            CacheMode::Direct if ring.engine != EngineKind::Null => {
-                Some(self.source.reopen_direct().map_err(|error| ErrorKind::Inspect {
-                    operation: "opening it again for direct I/O",
-                    error,
-                })?)
-            }
-            _ => None,
-        };
         let source_len = self.source.len().unwrap_or(0);
         let range = range.start.min(source_len)..range.end.min(source_len);
         run(&Job {
-            fd: direct.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
+            fd: self.direct.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
             flags: if ring.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 },
             align: ring.align,
             source_len,
@@ -357,7 +384,7 @@ impl fmt::Display for Plan<'_> {
 /// A size in the largest unit that divides it.
 pub(crate) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes % (1 << shift) == 0) {
+    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
         Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
         None => format!("{bytes} bytes"),
     }

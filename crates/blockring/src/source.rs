@@ -77,6 +77,8 @@ pub struct Source {
     /// Device number: the one that holds a file, or the one that a device file stands for.
     device: u64,
     stamp: Stamp,
+    /// Read from the file position to the end, whatever it is.
+    is_stream: bool,
 }
 
 impl Source {
@@ -130,7 +132,18 @@ impl Source {
         } else {
             SourceKind::CharDevice
         };
-        Ok(Source { stamp: Stamp::of(&metadata), file, path, kind, len, device })
+        let stamp = Stamp::of(&metadata);
+        Ok(Source { file, path, kind, len, device, stamp, is_stream: false })
+    }
+
+    /// Takes a file that is already open for reading, to be read from its file position to its end,
+    /// one block after another, even if it is a regular file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_stream(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        Ok(Source { is_stream: true, ..Source::from_file(file, name)? })
     }
 
     /// The name it was opened with.
@@ -145,14 +158,14 @@ impl Source {
 
     /// Length in bytes at the opening; `None` where only reading to the end tells: pipes and the
     /// like, and regular files of length 0, since those in `/proc` say so and have content.
+    #[expect(clippy::len_without_is_empty, reason = "whether it is empty, only reading tells")]
     pub fn len(&self) -> Option<u64> {
-        (self.kind.is_seekable() && self.len > 0).then_some(self.len)
+        (self.kind.is_seekable() && self.len > 0 && !self.is_stream).then_some(self.len)
     }
 
-    /// Whether it is a regular file or block device of length 0. (It may have content: see
-    /// [`len`](Source::len).)
-    pub fn is_empty(&self) -> bool {
-        self.kind.is_seekable() && self.len == 0
+    /// Whether it is read from its file position, though it may be a regular file.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_stream
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -255,7 +268,7 @@ mod tests {
         let pipe = File::from(std::os::fd::OwnedFd::from(reader));
         let pipe = Source::from_file(pipe, "-").unwrap();
         assert_eq!((pipe.kind(), pipe.len()), (SourceKind::Pipe, None));
-        assert!(temporary(b"").1.is_empty());
+        assert_eq!(temporary(b"").1.len(), None);
         assert_eq!(Source::open("/proc/self/status").unwrap().len(), None);
     }
 }

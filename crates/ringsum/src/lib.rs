@@ -1,1 +1,242 @@
-//! t
+//! BLAKE3 of files, block devices and pipes at the speed of the device, on all cores, with bounded
+//! memory and strictly sequential reads.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let digest = ringsum::hash_file("/proc/self/exe", &ringsum::Options::default())?;
+//! println!("{}", digest.hash());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A digest is given only for bytes that were all read from one file, unchanged meanwhile as far as
+//! size, mtime and ctime show; otherwise there is an error.
+//!
+//! Parts can be hashed elsewhere, or earlier: [`hash_range`] gives the chaining value of an aligned
+//! range, and [`Tree`] puts such values together.
+
+pub mod checkfile;
+mod tree;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use blake3::hazmat;
+use blockring::{Block, BoxError, CacheMode, Config, EngineKind, Order, Plan, Source};
+
+pub use blake3;
+pub use blockring;
+pub use tree::{Subtree, Tree, TreeError};
+
+/// Which of BLAKE3's functions.
+#[derive(Clone)]
+pub enum Mode {
+    /// The plain hash.
+    Hash,
+    /// A message authentication code under a key.
+    Keyed([u8; blake3::KEY_LEN]),
+    /// Key derivation, from the hash of a context string: see [`Mode::derive_key`].
+    DeriveKey(hazmat::ContextKey),
+}
+
+impl Mode {
+    /// Key derivation for `context`: hard-coded, globally unique, and different for each use.
+    pub fn derive_key(context: &str) -> Mode {
+        Mode::DeriveKey(hazmat::hash_derive_key_context(context))
+    }
+
+    /// A hasher that has seen nothing yet.
+    pub(crate) fn hasher(&self) -> blake3::Hasher {
+        use hazmat::HasherExt;
+        match self {
+            Mode::Hash => blake3::Hasher::new(),
+            Mode::Keyed(key) => blake3::Hasher::new_keyed(key),
+            Mode::DeriveKey(context_key) => blake3::Hasher::new_from_context_key(context_key),
+        }
+    }
+
+    pub(crate) fn hazmat(&self) -> hazmat::Mode<'_> {
+        match self {
+            Mode::Hash => hazmat::Mode::Hash,
+            Mode::Keyed(key) => hazmat::Mode::KeyedHash(key),
+            Mode::DeriveKey(context_key) => hazmat::Mode::DeriveKeyMaterial(context_key),
+        }
+    }
+}
+
+/// How to hash and how to read.
+#[derive(Clone)]
+pub struct Options {
+    /// Which of BLAKE3's functions. Default: the plain hash.
+    pub mode: Mode,
+    /// How to read. Default: as the facts of each source say.
+    pub config: Config,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { mode: Mode::Hash, config: Config::default() }
+    }
+}
+
+/// The hash of a whole input, of any length up to 2^64 - 1 bytes.
+#[derive(Debug, Clone)]
+pub struct Digest(blake3::OutputReader);
+
+impl Digest {
+    /// The usual 32 bytes.
+    pub fn hash(&self) -> blake3::Hash {
+        let mut bytes = [0; blake3::OUT_LEN];
+        self.0.clone().fill(&mut bytes);
+        bytes.into()
+    }
+
+    /// The extended output, from its start; `set_position` seeks in it.
+    pub fn reader(&self) -> blake3::OutputReader {
+        self.0.clone()
+    }
+}
+
+/// Why there is no digest.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The source could not be read whole and unchanged.
+    #[error(transparent)]
+    Read(#[from] blockring::Error),
+    /// A range that is no subtree, or parts that make no whole.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The engine `null` reads nothing: what it gives is not the content of any file.
+    #[error("engine null reads nothing, so there is nothing to hash; it is for measuring only")]
+    NothingRead,
+}
+
+/// Hashes the file, block device or other input at `path`.
+///
+/// # Errors
+///
+/// [`Error::Read`] when it cannot be opened, read or planned for as asked, or changes meanwhile.
+pub fn hash_file(path: impl AsRef<Path>, options: &Options) -> Result<Digest, Error> {
+    hash_source(&Source::open(path)?, options)
+}
+
+/// Hashes an opened source.
+///
+/// # Errors
+///
+/// See [`hash_file`].
+pub fn hash_source(source: &Source, options: &Options) -> Result<Digest, Error> {
+    hash_planned(&plan(source, &options.config)?, &options.mode, &|_| ())
+}
+
+/// The plan that [`hash_source`] follows, for a look at it before it is carried out.
+///
+/// # Errors
+///
+/// See [`Plan::choose`].
+pub fn plan<'s>(source: &'s Source, config: &Config) -> Result<Plan<'s>, Error> {
+    // A block that is no subtree can only be hashed after the one before it.
+    let order = match config.block_bytes {
+        Some(bytes) if !is_subtree_size(bytes.into()) => Order::InOrder,
+        _ => Order::AnyOrder,
+    };
+    Ok(Plan::choose(source, config, order)?)
+}
+
+/// Hashes as `plan` says. `observe` is told the number of bytes after each block, on the thread that
+/// hashed it.
+///
+/// # Errors
+///
+/// See [`hash_file`].
+pub fn hash_planned(
+    plan: &Plan<'_>,
+    mode: &Mode,
+    observe: &(dyn Fn(u64) + Sync),
+) -> Result<Digest, Error> {
+    if plan.engine() == EngineKind::Null {
+        return Err(Error::NothingRead);
+    }
+    let block_bytes = plan.block_bytes();
+    match plan.source().len() {
+        Some(len)
+            if len > block_bytes
+                && plan.order() == Order::AnyOrder
+                && is_subtree_size(block_bytes) =>
+        {
+            let tree = Mutex::new(Tree::new(len, mode));
+            plan.any_order(|block| add_block(&tree, mode, &block, observe))?;
+            Ok(tree.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?)
+        }
+        _ => {
+            let mut hasher = mode.hasher();
+            plan.in_order(|block| {
+                hasher.update(block.bytes);
+                observe(block.bytes.len() as u64);
+                Ok(())
+            })?;
+            Ok(Digest(hasher.finalize_xof()))
+        }
+    }
+}
+
+/// Hashes one block on this thread, and only puts the result into the tree under the lock.
+fn add_block(
+    tree: &Mutex<Tree<'_>>,
+    mode: &Mode,
+    block: &Block<'_>,
+    observe: &(dyn Fn(u64) + Sync),
+) -> Result<(), BoxError> {
+    let subtree = Subtree::hash(mode, block.offset, block.bytes);
+    tree.lock().unwrap_or_else(PoisonError::into_inner).add(subtree)?;
+    observe(block.bytes.len() as u64);
+    Ok(())
+}
+
+/// The chaining value of a range of `source` that is a subtree of its hash: `range` starts at a
+/// multiple of its own length, which is 2^k KiB (k from 0), or it ends where the source does and
+/// starts at a multiple of the least 2^k KiB that hold it.
+///
+/// What a [`Tree`] of the same mode makes of such ranges is the digest of the whole.
+///
+/// # Errors
+///
+/// [`Error::Tree`] for a range that is no subtree or is the whole source, [`Error::Read`] as for
+/// [`hash_file`]; a source whose length only reading tells has no ranges.
+pub fn hash_range(
+    source: &Source,
+    range: Range<u64>,
+    options: &Options,
+) -> Result<Subtree, Error> {
+    let len = range.end.saturating_sub(range.start);
+    tree::check(range.start, len, source.len().unwrap_or(0))?;
+    let mut config = options.config.clone();
+    if !range.start.is_multiple_of(4096) {
+        // A range under 4 KiB may start inside a sector.
+        config.cache.get_or_insert(CacheMode::Buffered);
+    }
+    let plan = plan(source, &config)?;
+    if plan.engine() == EngineKind::Null {
+        return Err(Error::NothingRead);
+    }
+    let mode = &options.mode;
+    let whole = plan.order() == Order::InOrder || plan.block_bytes() >= len;
+    if whole {
+        let mut hasher = tree::subtree_hasher(mode, range.start);
+        plan.range_in_order(range.clone(), |block| {
+            hasher.update(block.bytes);
+            Ok(())
+        })?;
+        return Ok(Subtree::finish(range.start, len, &hasher));
+    }
+    let tree = Mutex::new(Tree::of_range(range.start, len, mode));
+    plan.range_any_order(range, |block| add_block(&tree, mode, &block, &|_| ()))?;
+    Ok(tree.into_inner().unwrap_or_else(PoisonError::into_inner).finish_range()?)
+}
+
+/// Whether blocks of this size, at multiples of it, are subtrees.
+fn is_subtree_size(bytes: u64) -> bool {
+    bytes.is_power_of_two() && bytes >= blake3::CHUNK_LEN as u64
+}

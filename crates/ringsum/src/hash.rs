@@ -1,0 +1,75 @@
+//! `ringsum FILE...`: a line for each input, in the order of the arguments.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ringsum::Digest;
+use ringsum::checkfile::{self, Style};
+
+use crate::output::OutputError;
+use crate::session::Session;
+
+/// Hexadecimal digits that are written at once: output of any length takes little memory.
+const DIGITS_AT_ONCE: usize = 64 << 10;
+
+/// Hashes every file; one that cannot be hashed gives a message, and the others go on.
+pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<ExitCode> {
+    let files: &[_] = match &*session.args.files {
+        [] => &[Path::new("-").to_owned()],
+        files => files,
+    };
+    session.progress.expect(|| files.iter().map(|path| length(path)).sum());
+    let mut status = ExitCode::SUCCESS;
+    for path in files {
+        match session.digest(path) {
+            Ok(digest) => session.progress.suspend(|| print(&session, path, &digest))?,
+            Err(error) => {
+                status = ExitCode::FAILURE;
+                let name = path.as_os_str().as_bytes();
+                session
+                    .progress
+                    .suspend(|| session.messages.say_of(name, &error.reason()));
+            }
+        }
+    }
+    session.progress.finish();
+    Ok(status)
+}
+
+/// Bytes that `path` will take to hash, as far as is known before.
+pub(crate) fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+fn print(session: &Session<'_>, path: &Path, digest: &Digest) -> Result<(), OutputError> {
+    let (args, output) = (session.args, &session.output);
+    let mut reader = digest.reader();
+    reader.set_position(args.seek);
+    let name = path.as_os_str().as_bytes();
+    let (before, after) = match args.no_names || args.raw {
+        true => (Vec::new(), Vec::new()),
+        false => checkfile::line_around(name, if args.tag { Style::Tag } else { Style::Plain }),
+    };
+    let mut line = output.name(&before).into_owned();
+    let mut left = args.length;
+    while left > 0 {
+        let mut bytes = [0; DIGITS_AT_ONCE / 2];
+        let bytes = &mut bytes[..left.min((DIGITS_AT_ONCE / 2) as u64) as usize];
+        reader.fill(bytes);
+        match args.raw {
+            true => line.extend_from_slice(bytes),
+            false => line.extend_from_slice(hex::encode(&*bytes).as_bytes()),
+        }
+        left -= bytes.len() as u64;
+        if left > 0 {
+            output.write(&line)?;
+            line.clear();
+        }
+    }
+    line.extend_from_slice(&output.name(&after));
+    if !args.raw {
+        line.push(b'\n');
+    }
+    output.write(&line)
+}

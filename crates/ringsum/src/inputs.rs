@@ -1,0 +1,109 @@
+//! Opening what the command line and check files name, standard input among it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use blockring::{Source, SourceKind};
+
+use crate::inherited;
+
+/// Why an input cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    #[error(transparent)]
+    Blockring(#[from] blockring::Error),
+    #[error("standard input is closed")]
+    StdinClosed,
+    #[error("standard input was read already, and can be read only once")]
+    StdinUsed,
+    #[error("standard input gave the key, so it cannot be a file, too")]
+    StdinHadKey,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// What has become of standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stdin {
+    Unused,
+    GaveKey,
+    Used,
+}
+
+/// The inputs of one invocation.
+pub(crate) struct Inputs {
+    stdin: Stdin,
+}
+
+impl Inputs {
+    pub(crate) fn new() -> Inputs {
+        Inputs { stdin: Stdin::Unused }
+    }
+
+    /// Standard input, once.
+    fn stdin(&mut self, becomes: Stdin) -> Result<File, InputError> {
+        match self.stdin {
+            _ if inherited::stdin_was_closed() => Err(InputError::StdinClosed),
+            Stdin::Used => Err(InputError::StdinUsed),
+            Stdin::GaveKey => Err(InputError::StdinHadKey),
+            Stdin::Unused => {
+                self.stdin = becomes;
+                Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+            }
+        }
+    }
+
+    /// Opens a file to hash; `-` is standard input.
+    pub(crate) fn open(&mut self, path: &Path) -> Result<Source, InputError> {
+        if !is_stdin(path) {
+            return Ok(Source::open(path)?);
+        }
+        let stdin = self.stdin(Stdin::Used)?;
+        // A file that somebody has read a part of, `Source` would read from its start.
+        let begun = rustix::fs::tell(&stdin).is_ok_and(|position| position > 0);
+        let source = match begun {
+            true => Source::from_stream(stdin, path)?,
+            false => Source::from_file(stdin, path)?,
+        };
+        Ok(source)
+    }
+
+    /// Opens a check file; `-` is standard input.
+    pub(crate) fn open_list(&mut self, path: &Path) -> Result<File, InputError> {
+        let file = match is_stdin(path) {
+            true => self.stdin(Stdin::Used)?,
+            false => File::open(path)?,
+        };
+        match file.metadata()?.is_dir() {
+            true => Err(io::Error::from_raw_os_error(libc::EISDIR).into()),
+            false => Ok(file),
+        }
+    }
+
+    /// Reads the key of the keyed mode: all of standard input.
+    pub(crate) fn key(&mut self) -> anyhow::Result<[u8; 32]> {
+        let mut bytes = Vec::new();
+        self.stdin(Stdin::GaveKey)?.take(33).read_to_end(&mut bytes)?;
+        bytes.as_slice().try_into().map_err(|_| {
+            let found = match bytes.len() {
+                33 => "more".to_owned(),
+                n => n.to_string(),
+            };
+            anyhow::anyhow!("the key on standard input must be 32 bytes, and there are {found}")
+        })
+    }
+
+    /// Leaves standard input at its end, as reading it would have.
+    pub(crate) fn finish(&self, source: &Source, path: &Path) {
+        if is_stdin(path) && source.kind() == SourceKind::File {
+            let _ = rustix::fs::seek(source, rustix::fs::SeekFrom::End(0));
+        }
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str().as_bytes() == b"-"
+}

@@ -1,0 +1,161 @@
+//! Standard output and standard error: whole lines, names that play no tricks on a terminal, and
+//! errors that are noticed.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use ringsum::checkfile;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::inherited;
+
+/// Standard output could not be written to.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output: {0}")]
+pub(crate) struct OutputError(#[from] pub(crate) io::Error);
+
+impl OutputError {
+    /// Whether a reader of our pipe has left, which is no error.
+    pub(crate) fn reader_left(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Standard output.
+pub(crate) struct Output {
+    is_terminal: bool,
+}
+
+impl Output {
+    /// # Errors
+    ///
+    /// When standard output is closed.
+    pub(crate) fn new() -> Result<Output, OutputError> {
+        if inherited::stdout_was_closed() {
+            return Err(OutputError(io::Error::from_raw_os_error(libc::EBADF)));
+        }
+        Ok(Output { is_terminal: rustix::termios::isatty(rustix::stdio::stdout()) })
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
+        Ok(write_all(rustix::stdio::stdout(), bytes)?)
+    }
+
+    /// The form in which a name that may hold anything goes to standard output.
+    pub(crate) fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.is_terminal { harmless(name) } else { Cow::Borrowed(name) }
+    }
+}
+
+/// Standard error: one line for each thing that went wrong, begun with the name of the program.
+pub(crate) struct Messages {
+    program: Vec<u8>,
+    is_terminal: bool,
+}
+
+impl Messages {
+    /// `program`: what the command was invoked by.
+    pub(crate) fn new(program: &OsStr) -> Messages {
+        let path = program.as_bytes();
+        let base = path.rsplit(|&byte| byte == b'/').next().filter(|base| !base.is_empty());
+        Messages {
+            program: base.unwrap_or(b"ringsum").to_vec(),
+            is_terminal: rustix::termios::isatty(rustix::stdio::stderr()),
+        }
+    }
+
+    /// `PROGRAM: TEXT`
+    pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
+        self.line(&[text.to_string().as_bytes()]);
+    }
+
+    /// `PROGRAM: NAME: TEXT`
+    pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
+        self.line(&[&checkfile::escape(name), b": ", text.to_string().as_bytes()]);
+    }
+
+    fn line(&self, parts: &[&[u8]]) {
+        let text = [&self.program[..], b": ", &parts.concat()].concat();
+        let mut line = match self.is_terminal {
+            // The text of a plan has newlines of its own.
+            true => text.split(|&byte| byte == b'\n').map(harmless).collect::<Vec<_>>().join(&b'\n'),
+            false => text,
+        };
+        line.push(b'\n');
+        // There is nobody left to tell.
+        let _ = write_all(rustix::stdio::stderr(), &line);
+    }
+}
+
+fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    use rustix::io::Errno;
+    while !bytes.is_empty() {
+        match rustix::io::write(fd, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The bytes with everything that a terminal may act on written as `\xNN` or `\u{N}`: control
+/// characters, bytes that are no UTF-8 (some terminals take 0x80 to 0x9f for controls), and the
+/// characters that turn the direction of text around.
+fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let plain = |c: char| !c.is_control() && !turns_direction(c);
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.chars().all(plain) => Cow::Borrowed(bytes),
+        _ => {
+            let mut shown = String::with_capacity(2 * bytes.len());
+            for chunk in bytes.utf8_chunks() {
+                for c in chunk.valid().chars() {
+                    match c {
+                        c if plain(c) => shown.push(c),
+                        c if c.is_ascii() => shown.push_str(&format!("\\x{:02x}", c as u32)),
+                        c => shown.push_str(&c.escape_unicode().to_string()),
+                    }
+                }
+                for byte in chunk.invalid() {
+                    shown.push_str(&format!("\\x{byte:02x}"));
+                }
+            }
+            Cow::Owned(shown.into_bytes())
+        }
+    }
+}
+
+/// Unicode's explicit directional formatting characters (UAX #9, section 2).
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_tricks() {
+        let cases: [(&[u8], &str); 6] = [
+            (b"plain name", "plain name"),
+            ("größe, 日本".as_bytes(), "größe, 日本"),
+            (b"\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+            (b"a\x9bm\xff", "a\\x9bm\\xff"),
+            ("a\u{9b}b".as_bytes(), "a\\u{9b}b"),
+            ("a\u{202e}b".as_bytes(), "a\\u{202e}b"),
+        ];
+        for (name, shown) in cases {
+            assert_eq!(String::from_utf8_lossy(&harmless(name)), shown);
+        }
+    }
+}

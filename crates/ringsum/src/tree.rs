@@ -1,0 +1,307 @@
+//! Block -> chaining value -> root: the only user of `blake3::hazmat`'s tree functions.
+//!
+//! BLAKE3's tree gives the left child the largest power of two of chunks that leaves the right one at
+//! least one (section 2.1 of its paper). That is the tree of all aligned ranges of 2^k chunks in
+//! which a node without a right neighbour stands for its parent, too. So a value can be merged as
+//! soon as its sibling is there, whatever came in between, and what waits is bounded by how far
+//! out of order values come.
+
+use std::collections::BTreeMap;
+
+use blake3::hazmat::{self, ChainingValue, HasherExt};
+
+use crate::{Digest, Mode};
+
+const CHUNK_BYTES: u64 = blake3::CHUNK_LEN as u64;
+
+/// The chaining value of an aligned range of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subtree {
+    /// Where the range starts, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its chaining value.
+    pub cv: ChainingValue,
+}
+
+impl Subtree {
+    /// Hashes `bytes`, which are at `offset` of some input. Whether they are a subtree of it,
+    /// [`Tree::add`] finds out.
+    ///
+    /// # Panics
+    ///
+    /// When `bytes` are empty, `offset` is not a multiple of 1024, or `bytes` reach past the largest
+    /// subtree that can start there.
+    pub fn hash(mode: &Mode, offset: u64, bytes: &[u8]) -> Subtree {
+        let mut hasher = subtree_hasher(mode, offset);
+        hasher.update(bytes);
+        Subtree::finish(offset, bytes.len() as u64, &hasher)
+    }
+
+    pub(crate) fn finish(offset: u64, len: u64, hasher: &blake3::Hasher) -> Subtree {
+        Subtree { offset, len, cv: hasher.finalize_non_root() }
+    }
+}
+
+pub(crate) fn subtree_hasher(mode: &Mode, offset: u64) -> blake3::Hasher {
+    let mut hasher = mode.hasher();
+    hasher.set_input_offset(offset);
+    hasher
+}
+
+/// Why parts make no whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TreeError {
+    /// The range has no node of its own in the tree.
+    #[error(
+        "bytes {offset} to {end} of {total} are no subtree: a range starts at a multiple of its \
+         length, which is 2^k KiB, or is the aligned rest of the input"
+    )]
+    NotASubtree {
+        /// Where the range starts.
+        offset: u64,
+        /// Where it ends, exclusive.
+        end: u64,
+        /// Length of the input.
+        total: u64,
+    },
+    /// A chaining value of all of it is not its hash, and cannot become it.
+    #[error("the range is the whole input: hash it, do not take its chaining value")]
+    Whole,
+    /// Some range was added twice, or overlaps another.
+    #[error("byte {offset} is in more than one of the parts")]
+    Overlap {
+        /// Start of the second of the parts.
+        offset: u64,
+    },
+    /// Some range is missing (or some overlap).
+    #[error("the parts do not cover the input exactly")]
+    Incomplete,
+}
+
+/// Checks that `offset..offset + len` is a node below the root of the tree of `total` bytes, and
+/// returns the level of it: log2 of the chunks that it covers when it is full.
+pub(crate) fn check(offset: u64, len: u64, total: u64) -> Result<u32, TreeError> {
+    let no = TreeError::NotASubtree { offset, end: offset.saturating_add(len), total };
+    let end = offset.checked_add(len).filter(|&end| len > 0 && end <= total).ok_or(no)?;
+    if len == total {
+        return Err(TreeError::Whole);
+    }
+    let full = len.checked_next_power_of_two().ok_or(no)?.max(CHUNK_BYTES);
+    if !offset.is_multiple_of(full) || (end != total && len != full) {
+        return Err(no);
+    }
+    Ok((full / CHUNK_BYTES).ilog2())
+}
+
+/// Puts the chaining values of ranges together to the digest of the whole input.
+///
+/// Ranges may come in any order. What is kept is one value for each gap and level: with ranges that
+/// come nearly in order, some dozens of values for any length.
+#[derive(Clone)]
+pub struct Tree<'m> {
+    mode: &'m Mode,
+    offset: u64,
+    total: u64,
+    /// Chunks of the range that the tree is over.
+    chunks: u64,
+    /// The node that is not merged any more: 1 node of a range, or the 2 below a root.
+    tops: u64,
+    pending: BTreeMap<(u32, u64), ChainingValue>,
+}
+
+impl<'m> Tree<'m> {
+    /// A tree over an input of `len` bytes.
+    pub fn new(len: u64, mode: &'m Mode) -> Tree<'m> {
+        let chunks = len.div_ceil(CHUNK_BYTES);
+        Tree { mode, offset: 0, total: len, chunks, tops: 2, pending: BTreeMap::new() }
+    }
+
+    /// A tree over a range that `check` approved.
+    pub(crate) fn of_range(offset: u64, len: u64, mode: &'m Mode) -> Tree<'m> {
+        let chunks = len.div_ceil(CHUNK_BYTES);
+        Tree { mode, offset, total: len, chunks, tops: 1, pending: BTreeMap::new() }
+    }
+
+    /// Adds a part, and merges what can be merged.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::NotASubtree`], [`TreeError::Whole`], or [`TreeError::Overlap`] when the part was
+    /// there already; the tree can then no longer be finished.
+    pub fn add(&mut self, part: Subtree) -> Result<(), TreeError> {
+        let start = part.offset.checked_sub(self.offset).ok_or(TreeError::NotASubtree {
+            offset: part.offset,
+            end: part.offset.saturating_add(part.len),
+            total: self.total,
+        })?;
+        let mut level = check(start, part.len, self.total)?;
+        let mut index = (start / CHUNK_BYTES) >> level;
+        let mut cv = part.cv;
+        loop {
+            let nodes = self.nodes(level);
+            if nodes > self.tops {
+                let sibling = index ^ 1;
+                if sibling >= nodes {
+                    // No right neighbour: it stands for its parent.
+                    (level, index) = (level + 1, index / 2);
+                    continue;
+                }
+                if let Some(other) = self.pending.remove(&(level, sibling)) {
+                    let (left, right) = if index < sibling { (cv, other) } else { (other, cv) };
+                    cv = hazmat::merge_subtrees_non_root(&left, &right, self.mode.hazmat());
+                    (level, index) = (level + 1, index / 2);
+                    continue;
+                }
+            }
+            return match self.pending.insert((level, index), cv) {
+                None => Ok(()),
+                Some(_) => Err(TreeError::Overlap { offset: part.offset }),
+            };
+        }
+    }
+
+    /// The digest, once every byte is covered.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Incomplete`] when a part is missing or some overlap.
+    pub fn finish(self) -> Result<Digest, TreeError> {
+        let mut nodes = self.pending.into_iter();
+        match (nodes.next(), nodes.next(), nodes.next()) {
+            (Some(((l, 0), left)), Some(((r, 1), right)), None)
+                if l == r && self.chunks.div_ceil(1 << l) == 2 =>
+            {
+                let mode = self.mode.hazmat();
+                Ok(Digest(hazmat::merge_subtrees_root_xof(&left, &right, mode)))
+            }
+            _ => Err(TreeError::Incomplete),
+        }
+    }
+
+    /// The chaining value of a tree over a range.
+    pub(crate) fn finish_range(self) -> Result<Subtree, TreeError> {
+        let mut nodes = self.pending.into_iter();
+        match (nodes.next(), nodes.next()) {
+            (Some(((level, 0), cv)), None) if self.chunks.div_ceil(1 << level) == 1 => {
+                Ok(Subtree { offset: self.offset, len: self.total, cv })
+            }
+            _ => Err(TreeError::Incomplete),
+        }
+    }
+
+    /// Nodes at `level`.
+    fn nodes(&self, level: u32) -> u64 {
+        self.chunks.div_ceil(1 << level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Content that changes when blocks are swapped: the period is prime to every block size.
+    fn content(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i % 251) as u8).collect()
+    }
+
+    fn modes() -> [Mode; 3] {
+        [Mode::Hash, Mode::Keyed(*b"whats the Elvish word for friend"), Mode::derive_key("tests")]
+    }
+
+    /// Ranges of `block` bytes, in the order that `seed` shuffles them to.
+    fn parts(len: usize, block: usize, seed: u64) -> Vec<std::ops::Range<usize>> {
+        let mut parts: Vec<_> = (0..len).step_by(block).map(|at| at..len.min(at + block)).collect();
+        let mut state = seed;
+        for i in (1..parts.len()).rev() {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            parts.swap(i, (state >> 33) as usize % (i + 1));
+        }
+        parts
+    }
+
+    #[test]
+    fn any_order_of_any_blocks_gives_the_hash() {
+        let data = content(70_000);
+        let lens = [1025, 2047, 2048, 2049, 3072, 4097, 5000, 8192, 16_385, 31_744, 65_537, 70_000];
+        for mode in &modes() {
+            for len in lens {
+                let expected = mode.hasher().update(&data[..len]).finalize();
+                for block in [1024, 2048, 4096, 16_384] {
+                    if block >= len {
+                        continue;
+                    }
+                    for seed in 0..6 {
+                        let mut tree = Tree::new(len as u64, mode);
+                        for part in parts(len, block, seed) {
+                            tree.add(Subtree::hash(mode, part.start as u64, &data[part])).unwrap();
+                        }
+                        assert_eq!(tree.finish().unwrap().hash(), expected, "{len} by {block}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_different_sizes_fit_together() {
+        let data = content(11_000);
+        let mode = Mode::Hash;
+        let mut tree = Tree::new(11_000, &mode);
+        for (at, len) in [(10_240, 760), (0, 4096), (8192, 2048), (6144, 2048), (4096, 1024), (5120, 1024)] {
+            tree.add(Subtree::hash(&mode, at as u64, &data[at..at + len])).unwrap();
+        }
+        assert_eq!(tree.finish().unwrap().hash(), blake3::hash(&data));
+    }
+
+    #[test]
+    fn what_waits_stays_small() {
+        let data = content(4096);
+        let mode = Mode::Hash;
+        let mut tree = Tree::new(1 << 40, &mode);
+        for i in 0..10_000 {
+            tree.add(Subtree::hash(&mode, i * 4096, &data)).unwrap();
+            assert!(tree.pending.len() <= 40);
+        }
+    }
+
+    #[test]
+    fn parts_that_make_no_whole_are_refused() {
+        let data = content(5000);
+        let mode = Mode::Hash;
+        let part = |at: usize, len: usize| Subtree::hash(&mode, at as u64, &data[at..at + len]);
+        let mut tree = Tree::new(5000, &mode);
+        assert_eq!(tree.add(Subtree::hash(&mode, 0, &data)), Err(TreeError::Whole));
+        assert!(matches!(tree.add(part(1024, 2048 - 1024 - 1)), Err(TreeError::NotASubtree { .. })));
+        let late = Subtree { offset: 4096, len: 4096, cv: [0; 32] };
+        assert!(matches!(tree.add(late), Err(TreeError::NotASubtree { .. })));
+        tree.add(part(0, 4096)).unwrap();
+        assert_eq!(tree.add(part(0, 4096)), Err(TreeError::Overlap { offset: 0 }));
+        assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        // A part of what is there already waits for a sibling that never comes.
+        tree.add(part(1024, 1024)).unwrap();
+        tree.add(part(4096, 904)).unwrap();
+        assert_eq!(tree.finish().unwrap_err(), TreeError::Incomplete);
+    }
+
+    #[test]
+    fn the_output_can_be_long_and_sought_in() {
+        let data = content(5000);
+        for mode in &modes() {
+            let mut tree = Tree::new(5000, mode);
+            tree.add(Subtree::hash(mode, 0, &data[..4096])).unwrap();
+            tree.add(Subtree::hash(mode, 4096, &data[4096..])).unwrap();
+            let digest = tree.finish().unwrap();
+            let mut expected = mode.hasher().update(&data).finalize_xof();
+            expected.set_position(77);
+            let mut found = digest.reader();
+            found.set_position(77);
+            let (mut a, mut b) = ([0; 200], [0; 200]);
+            expected.fill(&mut a);
+            found.fill(&mut b);
+            assert_eq!(a, b);
+        }
+    }
+}
