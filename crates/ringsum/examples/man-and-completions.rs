@@ -15,7 +15,8 @@ fn main() -> std::io::Result<()> {
     let directory = PathBuf::from(env::args_os().nth(1).unwrap_or("target/assets".into()));
     fs::create_dir_all(&directory)?;
     let mut command = args::Args::command();
-    clap_mangen::Man::new(command.clone()).render(&mut fs::File::create(directory.join("ringsum.1"))?)?;
+    clap_mangen::Man::new(command.clone())
+        .render(&mut fs::File::create(directory.join("ringsum.1"))?)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
         generate_to(shell, &mut command, "ringsum", &directory)?;
     }

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::ExitCode;
 
 use ringsum::Digest;
 use ringsum::checkfile::{self, Entry};
 
+use crate::Status;
 use crate::hash::length;
 use crate::output::OutputError;
 use crate::session::Session;
@@ -32,7 +32,7 @@ struct Counts {
 }
 
 /// Checks every list; one that cannot be read gives a message, and the others go on.
-pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
     let lists: &[_] = match &*session.args.files {
         [] => &[Path::new("-").to_owned()],
         lists => lists,
@@ -48,7 +48,7 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<ExitCode> {
     }
     let malformed = if session.args.lenient { 0 } else { counts.malformed };
     let bad = counts.mismatched + counts.unreadable + counts.bad_lists + malformed;
-    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if bad == 0 { Status::Success } else { Status::Failure })
 }
 
 fn check_list(
@@ -184,11 +184,7 @@ fn warn(session: &Session<'_>, counts: &Counts) {
     };
     say(counts.malformed, "line is improperly formatted", "lines are improperly formatted");
     say(counts.unreadable, "listed file could not be read", "listed files could not be read");
-    say(
-        counts.mismatched,
-        "computed checksum did NOT match",
-        "computed checksums did NOT match",
-    );
+    say(counts.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
 }
 
 /// Bytes that a list will take to check. A list that can be read only once tells nothing beforehand.

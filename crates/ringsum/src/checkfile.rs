@@ -302,8 +302,10 @@ mod tests {
     fn name_strategy() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             prop::collection::vec(1_u8..=255, 1..8),
-            prop::sample::select(vec!["\\", "\n", "\r", "  ", ") = ", "BLAKE3 (", "*", "#", " ", HASH])
-                .prop_map(|piece| piece.as_bytes().to_vec()),
+            prop::sample::select(vec![
+                "\\", "\n", "\r", "  ", ") = ", "BLAKE3 (", "*", "#", " ", HASH
+            ])
+            .prop_map(|piece| piece.as_bytes().to_vec()),
         ];
         prop::collection::vec(piece, 1..6).prop_map(|pieces| pieces.concat())
     }

@@ -2,11 +2,11 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::ExitCode;
 
 use ringsum::Digest;
 use ringsum::checkfile::{self, Style};
 
+use crate::Status;
 use crate::output::OutputError;
 use crate::session::Session;
 
@@ -14,22 +14,20 @@ use crate::session::Session;
 const DIGITS_AT_ONCE: usize = 64 << 10;
 
 /// Hashes every file; one that cannot be hashed gives a message, and the others go on.
-pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
     let files: &[_] = match &*session.args.files {
         [] => &[Path::new("-").to_owned()],
         files => files,
     };
     session.progress.expect(|| files.iter().map(|path| length(path)).sum());
-    let mut status = ExitCode::SUCCESS;
+    let mut status = Status::Success;
     for path in files {
         match session.digest(path) {
             Ok(digest) => session.progress.suspend(|| print(&session, path, &digest))?,
             Err(error) => {
-                status = ExitCode::FAILURE;
+                status = Status::Failure;
                 let name = path.as_os_str().as_bytes();
-                session
-                    .progress
-                    .suspend(|| session.messages.say_of(name, &error.reason()));
+                session.progress.suspend(|| session.messages.say_of(name, &error.reason()));
             }
         }
     }

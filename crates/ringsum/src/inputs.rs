@@ -8,7 +8,7 @@ use std::path::Path;
 
 use blockring::{Source, SourceKind};
 
-use crate::inherited;
+use crate::start;
 
 /// Why an input cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ impl Inputs {
     /// Standard input, once.
     fn stdin(&mut self, becomes: Stdin) -> Result<File, InputError> {
         match self.stdin {
-            _ if inherited::stdin_was_closed() => Err(InputError::StdinClosed),
+            _ if start::stdin_was_closed() => Err(InputError::StdinClosed),
             Stdin::Used => Err(InputError::StdinUsed),
             Stdin::GaveKey => Err(InputError::StdinHadKey),
             Stdin::Unused => {

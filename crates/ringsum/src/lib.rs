@@ -205,11 +205,7 @@ fn add_block(
 ///
 /// [`Error::Tree`] for a range that is no subtree or is the whole source, [`Error::Read`] as for
 /// [`hash_file`]; a source whose length only reading tells has no ranges.
-pub fn hash_range(
-    source: &Source,
-    range: Range<u64>,
-    options: &Options,
-) -> Result<Subtree, Error> {
+pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Result<Subtree, Error> {
     let len = range.end.saturating_sub(range.start);
     tree::check(range.start, len, source.len().unwrap_or(0))?;
     let mut config = options.config.clone();

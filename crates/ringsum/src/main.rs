@@ -1,51 +1,60 @@
 //! The command: arguments in, one job, an exit status out.
+#![cfg_attr(not(test), no_main)]
 
 mod args;
 mod check;
 mod hash;
-mod inherited;
 mod inputs;
 mod output;
+mod pow;
 mod progress;
 mod session;
+mod start;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use args::Args;
 use output::{Messages, Output, OutputError};
 use session::Session;
 
-/// The command line could not be understood.
-const USAGE: u8 = 2;
-
-fn main() -> ExitCode {
-    let line: Vec<OsString> = std::env::args_os().collect();
-    let messages = Messages::new(line.first().map_or("".as_ref(), |name| name));
-    match run(line, &messages) {
-        Ok(status) => status,
-        // Whoever read our output has seen enough: `ringsum * | head` is no failure.
-        Err(error) if error.downcast_ref().is_some_and(OutputError::reader_left) => {
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            messages.say(&error);
-            ExitCode::FAILURE
-        }
-    }
+/// The exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// All is well.
+    Success = 0,
+    /// Something could not be read, or is not as it should be.
+    Failure = 1,
+    /// The command line could not be understood.
+    Usage = 2,
 }
 
-fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<ExitCode> {
+/// Everything after the start of the process: `start.rs` has that.
+#[cfg_attr(test, expect(dead_code))]
+fn command(line: Vec<OsString>) -> u8 {
+    let messages = Messages::new(line.first().map_or("".as_ref(), |name| name));
+    let status = match run(line, &messages) {
+        Ok(status) => status,
+        // Whoever read our output has seen enough: `ringsum * | head` is no failure.
+        Err(error) if error.downcast_ref().is_some_and(OutputError::reader_left) => Status::Success,
+        Err(error) => {
+            messages.say(&error);
+            Status::Failure
+        }
+    };
+    status as u8
+}
+
+fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
     let args = match Args::parse_from_line(line) {
         Ok(args) => args,
         Err(error) if error.use_stderr() => {
             let text = error.to_string();
             messages.say(&text.strip_prefix("error: ").unwrap_or(&text).trim_end());
-            return Ok(ExitCode::from(USAGE));
+            return Ok(Status::Usage);
         }
         Err(help_or_version) => {
             Output::new()?.write(help_or_version.to_string().as_bytes())?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(Status::Success);
         }
     };
     let session = Session::new(&args, messages)?;

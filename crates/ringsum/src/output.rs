@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use ringsum::checkfile;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::inherited;
+use crate::start;
 
 /// Standard output could not be written to.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ impl Output {
     ///
     /// When standard output is closed.
     pub(crate) fn new() -> Result<Output, OutputError> {
-        if inherited::stdout_was_closed() {
+        if start::stdout_was_closed() {
             return Err(OutputError(io::Error::from_raw_os_error(libc::EBADF)));
         }
         Ok(Output { is_terminal: rustix::termios::isatty(rustix::stdio::stdout()) })
@@ -82,7 +82,9 @@ impl Messages {
         let text = [&self.program[..], b": ", &parts.concat()].concat();
         let mut line = match self.is_terminal {
             // The text of a plan has newlines of its own.
-            true => text.split(|&byte| byte == b'\n').map(harmless).collect::<Vec<_>>().join(&b'\n'),
+            true => {
+                text.split(|&byte| byte == b'\n').map(harmless).collect::<Vec<_>>().join(&b'\n')
+            }
             false => text,
         };
         line.push(b'\n');

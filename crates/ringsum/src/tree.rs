@@ -250,7 +250,9 @@ mod tests {
         let data = content(11_000);
         let mode = Mode::Hash;
         let mut tree = Tree::new(11_000, &mode);
-        for (at, len) in [(10_240, 760), (0, 4096), (8192, 2048), (6144, 2048), (4096, 1024), (5120, 1024)] {
+        for (at, len) in
+            [(10_240, 760), (0, 4096), (8192, 2048), (6144, 2048), (4096, 1024), (5120, 1024)]
+        {
             tree.add(Subtree::hash(&mode, at as u64, &data[at..at + len])).unwrap();
         }
         assert_eq!(tree.finish().unwrap().hash(), blake3::hash(&data));
@@ -274,7 +276,10 @@ mod tests {
         let part = |at: usize, len: usize| Subtree::hash(&mode, at as u64, &data[at..at + len]);
         let mut tree = Tree::new(5000, &mode);
         assert_eq!(tree.add(Subtree::hash(&mode, 0, &data)), Err(TreeError::Whole));
-        assert!(matches!(tree.add(part(1024, 2048 - 1024 - 1)), Err(TreeError::NotASubtree { .. })));
+        assert!(matches!(
+            tree.add(part(1024, 2048 - 1024 - 1)),
+            Err(TreeError::NotASubtree { .. })
+        ));
         let late = Subtree { offset: 4096, len: 4096, cv: [0; 32] };
         assert!(matches!(tree.add(late), Err(TreeError::NotASubtree { .. })));
         tree.add(part(0, 4096)).unwrap();

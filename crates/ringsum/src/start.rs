@@ -1,0 +1,66 @@
+//! The C `main`: what must be so before anything else runs, and no more.
+//!
+//! Rust's own start-up does three things that we do here, and others that we can do without (it reads
+//! /proc/self/maps for the place of the stack guard, and sets up a stack for a signal handler): 85 us
+//! of the 770 us in which a 1,000-byte file is hashed. It also opens /dev/null over a closed
+//! standard descriptor, as must be, but tells nobody; a closed standard output would then take
+//! everything, and a closed standard input be an empty file.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Bit N is set when descriptor N was closed at the start.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+// SAFETY: the signature is that of C's `main`, whose caller is the C library's start-up.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
+    fill_closed_descriptors();
+    // A write to a pipe that nobody reads is to fail, not to end the process.
+    // SAFETY: no other thread runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    // SAFETY: the C library passes argc strings that live as long as the process.
+    let line = unsafe { line(argc, argv) };
+    crate::command(line).into()
+}
+
+/// # Safety
+///
+/// `argv` must point to `argc` C strings.
+#[cfg_attr(test, expect(dead_code))]
+unsafe fn line(argc: c_int, argv: *const *const c_char) -> Vec<OsString> {
+    let word = |i| {
+        // SAFETY: i is less than argc.
+        let word = unsafe { CStr::from_ptr(*argv.add(i)) };
+        OsStr::from_bytes(word.to_bytes()).to_owned()
+    };
+    (0..argc.max(0) as usize).map(word).collect()
+}
+
+/// Opens /dev/null over closed standard descriptors, so that no file of ours lands there.
+#[cfg_attr(test, expect(dead_code))]
+fn fill_closed_descriptors() {
+    for fd in 0..3 {
+        // SAFETY: F_GETFD takes any number; open takes a C string. The lowest free descriptor is
+        // the one that was found closed.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) == -1 {
+                CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            }
+        }
+    }
+}
+
+/// Whether standard input was closed.
+pub(crate) fn stdin_was_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed) & 1 != 0
+}
+
+/// Whether standard output was closed.
+pub(crate) fn stdout_was_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed) & 2 != 0
+}
