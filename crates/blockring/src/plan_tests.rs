@@ -1,0 +1,206 @@
+//! Every row of the table in the design, by facts made up: also for devices that are not here.
+
+use std::time::Duration;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn facts() -> Facts {
+    Facts {
+        len: GIB,
+        kind: SourceKind::File,
+        file_system: "ext4",
+        storage: Storage::Local,
+        resident: Some(0.0),
+        direct: Ok(512),
+        direct_file: None,
+        rotational: Some(false),
+        seek: None,
+        dontcache: Ok(()),
+    }
+}
+
+fn system() -> System {
+    System { io_uring: Ok(()), cores: 8 }
+}
+
+fn any_order(facts: Facts, config: Config) -> RingPlan {
+    decide(&facts, &config, Order::AnyOrder, &system()).expect("a plan").0
+}
+
+fn reason(choices: &[Choice], what: &str) -> String {
+    choices.iter().find(|choice| choice.what == what).expect(what).why.clone()
+}
+
+#[test]
+fn each_row_of_the_table() {
+    use CacheMode::*;
+    use EngineKind::*;
+    let seek = |ms| Some(Duration::from_millis(ms));
+    let no = || Err("not offered".to_owned());
+    let cases = [
+        ("cold on an SSD", facts(), IoUring, Direct, Spread::WhenBehind, 7),
+        ("resident", Facts { resident: Some(1.0), ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
+        ("mostly", Facts { resident: Some(0.8), ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
+        ("hardly", Facts { resident: Some(0.3), ..facts() }, IoUring, Direct, Spread::WhenBehind, 7),
+        ("unknown", Facts { resident: None, ..facts() }, IoUring, Direct, Spread::WhenBehind, 7),
+        ("no direct I/O", Facts { direct: no(), ..facts() }, Pread, Dontcache, Spread::AtOnce, 7),
+        (
+            "neither",
+            Facts { direct: no(), dontcache: no().map(|_: u32| ()), ..facts() },
+            Pread,
+            Buffered,
+            Spread::AtOnce,
+            7,
+        ),
+        (
+            "no direct I/O, but resident",
+            Facts { direct: no(), resident: Some(1.0), ..facts() },
+            Pread,
+            Buffered,
+            Spread::AtOnce,
+            7,
+        ),
+        (
+            "a disk that turns",
+            Facts { rotational: Some(true), seek: seek(8), ..facts() },
+            IoUring,
+            Direct,
+            Spread::AtOnce,
+            0,
+        ),
+        (
+            "an SSD that says it turns",
+            Facts { rotational: Some(true), seek: seek(0), ..facts() },
+            IoUring,
+            Direct,
+            Spread::WhenBehind,
+            7,
+        ),
+        (
+            "a disk that turns, and nobody could look",
+            Facts { rotational: Some(true), direct: no(), ..facts() },
+            Pread,
+            Dontcache,
+            Spread::AtOnce,
+            0,
+        ),
+        (
+            "tmpfs",
+            Facts { storage: Storage::Memory, file_system: "tmpfs", direct: no(), ..facts() },
+            Pread,
+            Buffered,
+            Spread::AtOnce,
+            7,
+        ),
+        ("NFS", Facts { storage: Storage::Network, ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
+        ("FUSE", Facts { storage: Storage::Fuse, ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
+        (
+            "a block device",
+            Facts { kind: SourceKind::BlockDevice, ..facts() },
+            IoUring,
+            Direct,
+            Spread::WhenBehind,
+            7,
+        ),
+    ];
+    for (what, facts, engine, cache, spread, workers) in cases {
+        let plan = any_order(facts, Config::default());
+        let found = (plan.engine, plan.cache, plan.spread, plan.workers);
+        assert_eq!(found, (engine, cache, spread, workers), "{what}");
+        assert_eq!(plan.align, if cache == Direct { 512 } else { 1 }, "{what}");
+    }
+}
+
+#[test]
+fn without_io_uring_the_next_engine_reads_and_says_why() {
+    let system = System { io_uring: Err("seccomp".to_owned()), cores: 2 };
+    let (plan, choices) =
+        decide(&facts(), &Config::default(), Order::AnyOrder, &system).expect("a plan");
+    assert_eq!((plan.engine, plan.cache), (EngineKind::Pread, CacheMode::Direct));
+    assert_eq!(reason(&choices, "engine"), "seccomp");
+    // Asked for by name, it is an error with the same reason.
+    let config = Config { engine: Some(EngineKind::IoUring), ..Config::default() };
+    match decide(&facts(), &config, Order::AnyOrder, &system) {
+        Err(ErrorKind::Engine { engine: EngineKind::IoUring, why }) => assert_eq!(why, "seccomp"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_done_or_refused() {
+    let none = || Facts {
+        direct: Err("tmpfs".to_owned()),
+        dontcache: Err("tmpfs".to_owned()),
+        ..facts()
+    };
+    for cache in [CacheMode::Direct, CacheMode::Dontcache] {
+        let config = Config { cache: Some(cache), ..Config::default() };
+        assert_eq!(any_order(facts(), config.clone()).cache, cache);
+        let refused = decide(&none(), &config, Order::AnyOrder, &system());
+        assert!(matches!(refused, Err(ErrorKind::Cache { .. })), "{refused:?}");
+    }
+    // A block that direct I/O cannot read: refused when both were asked for, else buffered.
+    let config = Config { block_bytes: Some(1000), ..Config::default() };
+    assert_eq!(any_order(facts(), config.clone()).cache, CacheMode::Buffered);
+    let config = Config { cache: Some(CacheMode::Direct), ..config };
+    let refused = decide(&facts(), &config, Order::AnyOrder, &system());
+    assert!(matches!(refused, Err(ErrorKind::Cache { .. })), "{refused:?}");
+    // A resident file with an engine named.
+    let resident = Facts { resident: Some(1.0), ..facts() };
+    let config = Config { engine: Some(EngineKind::IoUring), ..Config::default() };
+    let plan = any_order(resident, config);
+    assert_eq!((plan.engine, plan.cache), (EngineKind::IoUring, CacheMode::Buffered));
+}
+
+#[test]
+fn depth_is_clamped_to_the_slots_and_says_so() {
+    let config = Config { depth: Some(1000), slots: Some(4), ..Config::default() };
+    let (plan, choices) =
+        decide(&facts(), &config, Order::AnyOrder, &system()).expect("a plan");
+    assert_eq!((plan.depth, plan.slots), (4, 4));
+    let why = reason(&choices, "depth");
+    assert!(why.contains("clamped to the slots") && why.contains("1000"), "{why}");
+    // Deep without a word about slots: as many as memory may be taken for.
+    let config =
+        Config { depth: Some(32768), block_bytes: Some(64 << 20), ..Config::default() };
+    let plan = any_order(Facts { len: 1 << 40, ..facts() }, config);
+    assert_eq!((plan.depth, plan.slots), (16, 16));
+    // Many slots without a word about blocks: blocks small enough.
+    let config = Config { slots: Some(32768), ..Config::default() };
+    let plan = any_order(Facts { len: 1 << 40, ..facts() }, config);
+    assert_eq!((plan.slots, plan.block_bytes), (32768, 32 << 10));
+}
+
+#[test]
+fn memory_is_bounded_whatever_the_length() {
+    for len in [600 << 10, 1 << 20, GIB, 1 << 50] {
+        for resident in [0.0, 1.0] {
+            let plan = any_order(Facts { len, resident: Some(resident), ..facts() }, Config::default());
+            let slots = plan.slots + plan.workers * plan.worker_slots;
+            let bytes = u64::from(slots) * u64::from(plan.block_bytes);
+            assert!(bytes <= 16 << 20, "{bytes} for {len}");
+            assert!(u64::from(plan.slots) <= len.div_ceil(plan.block_bytes.into()));
+        }
+    }
+}
+
+#[test]
+fn threads_are_as_many_as_help() {
+    let resident = |len| Facts { len, resident: Some(1.0), ..facts() };
+    for (len, threads_max, workers) in
+        [(600 << 10, 8, 0), (4 << 20, 8, 4), (GIB, 8, 7), (GIB, 1, 0), (GIB, 0, 0), (GIB, 3, 2)]
+    {
+        let config = Config { threads_max: Some(threads_max), ..Config::default() };
+        let plan = any_order(resident(len), config);
+        assert_eq!(plan.workers, workers, "{len} bytes on {threads_max}");
+    }
+    // In order, one consumes, wherever.
+    let config = Config { workers: Some(5), ..Config::default() };
+    let (plan, _) = decide(&facts(), &config, Order::InOrder, &system()).expect("a plan");
+    assert_eq!(plan.workers, 1);
+    let (plan, _) =
+        decide(&facts(), &Config::default(), Order::InOrder, &system()).expect("a plan");
+    assert_eq!(plan.workers, 0);
+}

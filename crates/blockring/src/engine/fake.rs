@@ -1,1 +1,169 @@
-//! t
+//! A device made of a seed, for tests: it reorders, reads short, interrupts, fails, and its file may
+//! be shorter than it said. It checks what only an engine can see: how many requests are in flight,
+//! and that no two of them, and no lent block, share memory.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::ptr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{Completion, Engine, Read};
+
+/// What goes wrong, each in one of so many reads; 0 for never.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    pub(crate) short_one_in: u32,
+    pub(crate) interrupted_one_in: u32,
+    /// `EAGAIN`.
+    pub(crate) again_one_in: u32,
+    /// `EIO` for every read that touches this byte.
+    pub(crate) bad_byte: Option<u64>,
+    /// `submit` itself fails, the n-th time.
+    pub(crate) refuse_submit: Option<u32>,
+}
+
+/// What the fake saw, shared with the test that owns the pump.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) in_flight_max: u32,
+    pub(crate) submitted: u32,
+    /// Slots in the kernel's hands.
+    pub(crate) requested: BTreeSet<u32>,
+    /// Waits with nothing in flight: the classic way to hang.
+    pub(crate) hopeless_waits: u32,
+}
+
+/// The engine of a seed.
+pub(crate) struct FakeEngine {
+    content: Rc<Vec<u8>>,
+    faults: Faults,
+    random: u64,
+    in_flight: Vec<(u32, u64, u32, *mut u8)>,
+    depth: u32,
+    seen: Rc<RefCell<Seen>>,
+    /// The slab is direct: offsets and lengths must be multiples of this.
+    align: u32,
+    /// Completes within `submit`, as a synchronous engine does, one time in two.
+    synchronous: bool,
+}
+
+impl FakeEngine {
+    pub(crate) fn new(
+        content: Rc<Vec<u8>>,
+        faults: Faults,
+        seed: u64,
+        depth: u32,
+        align: u32,
+        synchronous: bool,
+    ) -> (FakeEngine, Rc<RefCell<Seen>>) {
+        let seen = Rc::new(RefCell::new(Seen::default()));
+        let engine = FakeEngine {
+            content,
+            faults,
+            random: seed | 1,
+            in_flight: Vec::new(),
+            depth,
+            seen: Rc::clone(&seen),
+            align,
+            synchronous,
+        };
+        (engine, seen)
+    }
+
+    /// xorshift64*: enough to shuffle.
+    fn random(&mut self, below: u32) -> u32 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as u32 % below.max(1)
+    }
+
+    fn one_in(&mut self, n: u32) -> bool {
+        n > 0 && self.random(n) == 0
+    }
+
+    fn carry_out(&mut self, slot: u32, offset: u64, len: u32, buffer: *mut u8) -> Completion {
+        let result = self.result(offset, len);
+        if let Ok(n @ 1..) = result {
+            let from = &self.content[offset as usize..][..n as usize];
+            // SAFETY: the pump vouches for `len` bytes of the buffer, and n is at most len.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), buffer, n as usize) };
+        }
+        self.seen.borrow_mut().requested.remove(&slot);
+        Completion { slot, result, lent: ptr::null() }
+    }
+
+    fn result(&mut self, offset: u64, len: u32) -> io::Result<u32> {
+        let end = offset + u64::from(len);
+        if self.faults.bad_byte.is_some_and(|bad| (offset..end).contains(&bad)) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if self.one_in(self.faults.interrupted_one_in) {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        if self.one_in(self.faults.again_one_in) {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        let there = (self.content.len() as u64).saturating_sub(offset).min(len.into()) as u32;
+        match there > 1 && self.one_in(self.faults.short_one_in) {
+            // A direct read that is cut short still moves whole sectors, unless the file ends.
+            true if self.align > 1 && there > self.align => {
+                Ok((1 + self.random(there / self.align)) * self.align)
+            }
+            true if self.align == 1 => Ok(1 + self.random(there - 1)),
+            _ => Ok(there),
+        }
+    }
+}
+
+impl Engine for FakeEngine {
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
+        let align = u64::from(self.align);
+        assert!(read.offset.is_multiple_of(align) && u64::from(read.len).is_multiple_of(align));
+        assert!(read.len > 0, "a request for nothing");
+        let mut seen = self.seen.borrow_mut();
+        seen.submitted += 1;
+        if self.faults.refuse_submit == Some(seen.submitted) {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        assert!(seen.requested.insert(read.slot), "slot {} is requested twice", read.slot);
+        seen.in_flight_max = seen.in_flight_max.max(seen.requested.len() as u32);
+        assert!(seen.requested.len() as u32 <= self.depth, "more in flight than the depth");
+        drop(seen);
+        if self.synchronous && self.random(2) == 0 {
+            return Ok(Some(self.carry_out(read.slot, read.offset, read.len, read.buffer)));
+        }
+        // What is in the buffer until the read is carried out is nobody's business: spoil it.
+        // SAFETY: the pump vouches for the buffer.
+        unsafe { ptr::write_bytes(read.buffer, 0xEE, read.len as usize) };
+        self.in_flight.push((read.slot, read.offset, read.len, read.buffer));
+        Ok(None)
+    }
+
+    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+        if block && self.in_flight.is_empty() {
+            self.seen.borrow_mut().hopeless_waits += 1;
+            panic!("waiting for a completion with nothing in flight");
+        }
+        let most = self.in_flight.len() as u32;
+        let n = if block { 1 + self.random(most) } else { self.random(most + 1) };
+        for _ in 0..n {
+            let i = self.random(self.in_flight.len() as u32) as usize;
+            let (slot, offset, len, buffer) = self.in_flight.swap_remove(i);
+            done.push(self.carry_out(slot, offset, len, buffer));
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, in_flight: u32, _patience: Duration) -> bool {
+        assert_eq!(in_flight as usize, self.in_flight.len(), "the pump lost count");
+        let mut done = Vec::new();
+        while !self.in_flight.is_empty() {
+            self.wait(true, &mut done).expect("the fake waits");
+        }
+        true
+    }
+}

@@ -1,0 +1,164 @@
+//! The hand-over between pump and consumer, over every interleaving that loom finds.
+//!
+//! The file under test is the library's own, compiled over loom's locks instead of std's.
+
+#[path = "../src/handover.rs"]
+mod handover;
+
+mod sync {
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+}
+
+use handover::Handover;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+/// What an engine that sleeps in the kernel looks like from here: an eventfd.
+struct Eventfd {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Eventfd {
+    fn new() -> Eventfd {
+        Eventfd { raised: Mutex::new(false), changed: Condvar::new() }
+    }
+
+    fn raise(&self) {
+        *self.raised.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until it is raised, and takes it down.
+    fn sleep(&self) {
+        let mut raised = self.raised.lock().unwrap();
+        while !*raised {
+            raised = self.changed.wait(raised).unwrap();
+        }
+        *raised = false;
+    }
+}
+
+struct World {
+    handover: Handover<u32>,
+    eventfd: Eventfd,
+}
+
+fn world() -> Arc<World> {
+    Arc::new(World { handover: Handover::new(), eventfd: Eventfd::new() })
+}
+
+/// The consumer's side, as `workers.rs` has it. Returns what it consumed.
+fn consume(world: &World, end_after: usize) -> Vec<u32> {
+    let mut consumed = Vec::new();
+    while consumed.len() < end_after
+        && let Some(slot) = world.handover.next()
+    {
+        consumed.push(slot);
+        if world.handover.give_back(slot) {
+            world.eventfd.raise();
+        }
+    }
+    if world.handover.end() {
+        world.eventfd.raise();
+    }
+    consumed
+}
+
+/// A deadlock (a lost wake-up) fails the model: loom reports it.
+#[test]
+fn every_block_is_consumed_and_every_slot_comes_back() {
+    loom::model(|| {
+        let world = world();
+        let consumer = thread::spawn({
+            let world = Arc::clone(&world);
+            move || consume(&world, usize::MAX)
+        });
+        // One slot, two blocks: the second waits for the slot to come back.
+        let mut free = vec![0];
+        for _ in 0..2 {
+            while free.is_empty() {
+                world.handover.wait_returned();
+                assert!(world.handover.take_returned(&mut free));
+            }
+            assert!(world.handover.push(free.pop().unwrap()));
+        }
+        world.handover.close(false);
+        world.handover.wait_idle();
+        assert_eq!(consumer.join().unwrap(), [0, 0]);
+        world.handover.take_returned(&mut free);
+        assert_eq!(free, [0]);
+    });
+}
+
+#[test]
+fn a_pump_asleep_in_its_engine_is_woken_by_a_returned_slot() {
+    loom::model(|| {
+        let world = world();
+        let consumer = thread::spawn({
+            let world = Arc::clone(&world);
+            move || consume(&world, usize::MAX)
+        });
+        assert!(world.handover.push(7));
+        let mut returned = Vec::new();
+        while returned.is_empty() {
+            // No read is in flight that could wake the engine: only the hand-over does.
+            if world.handover.may_sleep() {
+                world.eventfd.sleep();
+            }
+            world.handover.take_returned(&mut returned);
+        }
+        assert_eq!(returned, [7]);
+        world.handover.close(false);
+        assert_eq!(consumer.join().unwrap(), [7]);
+    });
+}
+
+#[test]
+fn a_consumer_that_ends_early_wakes_the_pump_wherever_it_is() {
+    loom::model(|| {
+        let world = world();
+        let consumer = thread::spawn({
+            let world = Arc::clone(&world);
+            move || consume(&world, 1)
+        });
+        let mut returned = Vec::new();
+        let mut pushed = 0;
+        while world.handover.push(pushed) {
+            pushed += 1;
+            if pushed == 2 {
+                break;
+            }
+        }
+        // Either way of waiting ends, though the second block is never given back.
+        while world.handover.take_returned(&mut returned) {
+            match world.handover.may_sleep() {
+                true => world.eventfd.sleep(),
+                false => world.handover.wait_returned(),
+            }
+            returned.clear();
+        }
+        world.handover.close(true);
+        world.handover.wait_idle();
+        assert_eq!(consumer.join().unwrap(), [0]);
+    });
+}
+
+#[test]
+fn a_close_that_discards_leaves_the_consumer_nothing() {
+    loom::model(|| {
+        let world = world();
+        let consumer = thread::spawn({
+            let world = Arc::clone(&world);
+            move || consume(&world, usize::MAX)
+        });
+        assert!(world.handover.push(0));
+        assert!(world.handover.push(1));
+        world.handover.close(true);
+        // After this the memory goes: the consumer must hold nothing.
+        world.handover.wait_idle();
+        let mut returned = Vec::new();
+        world.handover.take_returned(&mut returned);
+        assert_eq!(consumer.join().unwrap().len(), returned.len());
+    });
+}
