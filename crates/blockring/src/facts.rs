@@ -257,9 +257,10 @@ fn seek_time(file: &File, len: u64, align: u32) -> io::Result<Duration> {
 fn dontcache(file: &File) -> Result<(), String> {
     let flags = sys::RWF_DONTCACHE | libc::RWF_NOWAIT;
     match sys::pread_into(file.as_fd(), &mut [0], 0, flags) {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(
-            "the file system or the kernel has no RWF_DONTCACHE (it needs Linux 6.14)".to_owned(),
-        ),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            Err("the file system or the kernel has no RWF_DONTCACHE (it needs Linux 6.14)"
+                .to_owned())
+        }
         _ => Ok(()),
     }
 }
@@ -282,7 +283,8 @@ mod tests {
         file.sync_all().unwrap();
         fadvise(file, 0, None, Advice::DontNeed).unwrap();
         if file_system(file).1 == Storage::Memory {
-            eprintln!("SKIP the cold half: the temporary files are in memory");
+            let text = b"SKIP residency of a cold file: the temporary files are in memory\n";
+            io::stderr().write_all(text).unwrap();
             return;
         }
         assert!(resident(file, 6 << 20).unwrap() < 0.1);

@@ -173,11 +173,7 @@ impl<'s> Plan<'s> {
         Ok(Plan { source, way: Way::Ring(ring), order, direct, choices })
     }
 
-    fn stream(
-        source: &'s Source,
-        config: &Config,
-        order: Order,
-    ) -> Result<Plan<'s>, ErrorKind> {
+    fn stream(source: &'s Source, config: &Config, order: Order) -> Result<Plan<'s>, ErrorKind> {
         let kind = source.kind();
         // A regular file of length 0 is empty as a rule; only reading shows that. What it is read
         // with makes no difference to nothing.
@@ -322,9 +318,18 @@ impl<'s> Plan<'s> {
 
     /// A run is good only if the source is still what it was.
     fn finish(&self, result: Result<(), ErrorKind>) -> Result<(), Error> {
-        result
-            .and_then(|()| self.source.unchanged())
-            .map_err(|kind| Error::new(self.source.path(), kind))
+        let result = match result {
+            Ok(()) => self.source.unchanged(),
+            // Pages went away under a mapping: as a rule since the file was truncated, which may have
+            // grown again since.
+            Err(ErrorKind::Read { offset, error })
+                if error.raw_os_error() == Some(libc::EFAULT) =>
+            {
+                self.source.unchanged().and(Err(ErrorKind::Read { offset, error }))
+            }
+            Err(other) => Err(other),
+        };
+        result.map_err(|kind| Error::new(self.source.path(), kind))
     }
 
     fn with_job<R>(
@@ -415,10 +420,14 @@ pub(crate) fn decide(
     let workers_asked = config.workers;
     let (depth, slots) = chooser.depth_and_slots(engine, block_bytes)?;
     let (workers, spread) = chooser.workers(engine, block_bytes);
-    chooser.note("order", order.name(), match order {
-        Order::InOrder => "the consumer needs one block after another",
-        Order::AnyOrder => "the consumer takes blocks as they come",
-    });
+    chooser.note(
+        "order",
+        order.name(),
+        match order {
+            Order::InOrder => "the consumer needs one block after another",
+            Order::AnyOrder => "the consumer takes blocks as they come",
+        },
+    );
     let worker_slots = match spread {
         // Each has what the caller said; or all of them together double what is in flight, so that
         // memory stays bounded.
@@ -429,17 +438,8 @@ pub(crate) fn decide(
         CacheMode::Direct => facts.direct.as_ref().copied().unwrap_or(1),
         _ => 1,
     };
-    let ring = RingPlan {
-        engine,
-        cache,
-        block_bytes,
-        depth,
-        slots,
-        workers,
-        worker_slots,
-        spread,
-        align,
-    };
+    let ring =
+        RingPlan { engine, cache, block_bytes, depth, slots, workers, worker_slots, spread, align };
     Ok((ring, chooser.choices))
 }
 

@@ -43,7 +43,14 @@ fn each_row_of_the_table() {
         ("cold on an SSD", facts(), IoUring, Direct, Spread::WhenBehind, 7),
         ("resident", Facts { resident: Some(1.0), ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
         ("mostly", Facts { resident: Some(0.8), ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
-        ("hardly", Facts { resident: Some(0.3), ..facts() }, IoUring, Direct, Spread::WhenBehind, 7),
+        (
+            "hardly",
+            Facts { resident: Some(0.3), ..facts() },
+            IoUring,
+            Direct,
+            Spread::WhenBehind,
+            7,
+        ),
         ("unknown", Facts { resident: None, ..facts() }, IoUring, Direct, Spread::WhenBehind, 7),
         ("no direct I/O", Facts { direct: no(), ..facts() }, Pread, Dontcache, Spread::AtOnce, 7),
         (
@@ -130,11 +137,8 @@ fn without_io_uring_the_next_engine_reads_and_says_why() {
 
 #[test]
 fn what_is_asked_for_is_done_or_refused() {
-    let none = || Facts {
-        direct: Err("tmpfs".to_owned()),
-        dontcache: Err("tmpfs".to_owned()),
-        ..facts()
-    };
+    let none =
+        || Facts { direct: Err("tmpfs".to_owned()), dontcache: Err("tmpfs".to_owned()), ..facts() };
     for cache in [CacheMode::Direct, CacheMode::Dontcache] {
         let config = Config { cache: Some(cache), ..Config::default() };
         assert_eq!(any_order(facts(), config.clone()).cache, cache);
@@ -157,14 +161,12 @@ fn what_is_asked_for_is_done_or_refused() {
 #[test]
 fn depth_is_clamped_to_the_slots_and_says_so() {
     let config = Config { depth: Some(1000), slots: Some(4), ..Config::default() };
-    let (plan, choices) =
-        decide(&facts(), &config, Order::AnyOrder, &system()).expect("a plan");
+    let (plan, choices) = decide(&facts(), &config, Order::AnyOrder, &system()).expect("a plan");
     assert_eq!((plan.depth, plan.slots), (4, 4));
     let why = reason(&choices, "depth");
     assert!(why.contains("clamped to the slots") && why.contains("1000"), "{why}");
     // Deep without a word about slots: as many as memory may be taken for.
-    let config =
-        Config { depth: Some(32768), block_bytes: Some(64 << 20), ..Config::default() };
+    let config = Config { depth: Some(32768), block_bytes: Some(64 << 20), ..Config::default() };
     let plan = any_order(Facts { len: 1 << 40, ..facts() }, config);
     assert_eq!((plan.depth, plan.slots), (16, 16));
     // Many slots without a word about blocks: blocks small enough.
@@ -177,7 +179,8 @@ fn depth_is_clamped_to_the_slots_and_says_so() {
 fn memory_is_bounded_whatever_the_length() {
     for len in [600 << 10, 1 << 20, GIB, 1 << 50] {
         for resident in [0.0, 1.0] {
-            let plan = any_order(Facts { len, resident: Some(resident), ..facts() }, Config::default());
+            let plan =
+                any_order(Facts { len, resident: Some(resident), ..facts() }, Config::default());
             let slots = plan.slots + plan.workers * plan.worker_slots;
             let bytes = u64::from(slots) * u64::from(plan.block_bytes);
             assert!(bytes <= 16 << 20, "{bytes} for {len}");

@@ -4,13 +4,12 @@
 //! Who consumes a block, and on which thread, is `workers.rs`'s business.
 #![allow(unsafe_code)]
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::config::Order;
 use crate::engine::{Completion, Engine, Read};
-use crate::error::{Change, ErrorKind};
+use crate::error::ErrorKind;
 use crate::extents::{Extent, Extents};
 use crate::request::Request;
 use crate::ring::Ring;
@@ -212,10 +211,8 @@ impl<'a> Pump<'a> {
         let result = self.engine.wait(block, &mut self.done);
         self.queued = 0;
         let mut done = std::mem::take(&mut self.done);
-        let mut first = result.map_err(|error| ErrorKind::Resource {
-            what: "waiting for reads to complete",
-            error,
-        });
+        let mut first = result
+            .map_err(|error| ErrorKind::Resource { what: "waiting for reads to complete", error });
         // Every completion is taken down even after an error, so that the ring knows what is still
         // in flight.
         for completion in done.drain(..) {
@@ -256,21 +253,10 @@ impl<'a> Pump<'a> {
 
     fn free(&mut self, slot: u32) -> Result<(), ErrorKind> {
         self.ring.give_back(slot);
-        self.engine.release(slot).map_err(|error| self.gone_bad(slot, error))
-    }
-
-    /// What it means that a block went bad while it was lent: the file under a mapping shrank.
-    fn gone_bad(&self, slot: u32, error: io::Error) -> ErrorKind {
-        let from = self.job.source_len;
-        match rustix::fs::fstat(self.job.fd) {
-            Ok(stat) if (stat.st_size as u64) < from => {
-                ErrorKind::Changed(Change::Shrank { from, to: stat.st_size as u64 })
-            }
-            _ => {
-                let offset = self.requests[slot as usize].map_or(0, |r| r.extent.offset);
-                ErrorKind::Read { offset, error }
-            }
-        }
+        self.engine.release(slot).map_err(|error| {
+            let offset = self.requests[slot as usize].map_or(0, |request| request.extent.offset);
+            ErrorKind::Read { offset, error }
+        })
     }
 }
 

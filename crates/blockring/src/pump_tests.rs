@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::fake::{FakeEngine, Faults, Seen};
+use crate::error::Change;
 
 /// One run.
 #[derive(Debug, Clone)]
@@ -107,8 +108,10 @@ impl Deliver for Collect<'_> {
     }
 }
 
-/// Runs a case; returns what the consumer got and how the run ended (`None`: it panicked).
-fn run(case: &Case) -> (Vec<(u64, Vec<u8>)>, Option<Result<(), ErrorKind>>) {
+/// What the consumer got (offset, bytes), and how the run ended (`None`: it panicked).
+type Outcome = (Vec<(u64, Vec<u8>)>, Option<Result<(), ErrorKind>>);
+
+fn run(case: &Case) -> Outcome {
     let really = case.really.unwrap_or(case.len);
     let content: Rc<Vec<u8>> = Rc::new((0..really).map(|i| (i % 251) as u8).collect());
     let slab = Slab::new(case.slots, case.block_bytes).unwrap();
@@ -129,8 +132,13 @@ fn run(case: &Case) -> (Vec<(u64, Vec<u8>)>, Option<Result<(), ErrorKind>>) {
         case.align,
         case.synchronous,
     );
-    let mut to =
-        Collect { case, got: Vec::new(), held: Vec::new(), returned: Vec::new(), seen: seen.clone() };
+    let mut to = Collect {
+        case,
+        got: Vec::new(),
+        held: Vec::new(),
+        returned: Vec::new(),
+        seen: seen.clone(),
+    };
     let result = catch_unwind(AssertUnwindSafe(|| {
         let engine = Box::new(engine);
         let mut pump =
@@ -184,7 +192,13 @@ fn cases() -> impl Strategy<Value = Case> {
     });
     let ring = (1..10_u32, 1..10_u32, 0..4_usize, any::<bool>(), any::<bool>());
     (any::<u64>(), 1..60_000_usize, size, ring, faults).prop_map(
-        |(seed, len, (align, block_bytes), (slots, depth, holds, in_order, synchronous), faults)| {
+        |(
+            seed,
+            len,
+            (align, block_bytes),
+            (slots, depth, holds, in_order, synchronous),
+            faults,
+        )| {
             let order = if in_order { Order::InOrder } else { Order::AnyOrder };
             Case {
                 seed,

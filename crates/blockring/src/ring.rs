@@ -211,7 +211,9 @@ mod tests {
             }
             // 2: exactly once, and in order where that was asked for.
             match ring.order {
-                Order::InOrder => assert!(self.consumed.iter().copied().eq(0..self.consumed.len() as u32)),
+                Order::InOrder => {
+                    assert!(self.consumed.iter().copied().eq(0..self.consumed.len() as u32))
+                }
                 Order::AnyOrder => {
                     let distinct: HashSet<_> = self.consumed.iter().collect();
                     assert_eq!(distinct.len(), self.consumed.len(), "an extent came twice");
@@ -246,7 +248,11 @@ mod tests {
                 assert_eq!(world.consumed.len() as u32, extents, "stuck: {:?}", world.ring);
             }
             if world.ring.in_flight() == 0 && world.held.is_empty() && world.extents_left > 0 {
-                assert!(world.ring.can_lend() || world.ring.can_request(), "stuck: {:?}", world.ring);
+                assert!(
+                    world.ring.can_lend() || world.ring.can_request(),
+                    "stuck: {:?}",
+                    world.ring
+                );
             }
             for step in steps {
                 let mut next = world.clone();

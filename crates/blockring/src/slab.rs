@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn slots_are_aligned_and_disjoint() {
-        for (slots, block_bytes) in [(1, 512), (3, 1000), (7, 4096), (32, 512 << 10), (5, 1 << 20)] {
+        for (slots, block_bytes) in [(1, 512), (3, 1000), (7, 4096), (32, 512 << 10), (5, 1 << 20)]
+        {
             let slab = Slab::new(slots, block_bytes).unwrap();
             for slot in 0..slots {
                 let start = slab.slot(slot);

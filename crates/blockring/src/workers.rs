@@ -79,8 +79,7 @@ impl Reader {
     ) -> Result<(), ErrorKind> {
         // The slab is dropped after the pump, which drains the engine.
         let Reader { engine, slab, slots, depth } = self;
-        let mut pump =
-            Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, order);
+        let mut pump = Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, order);
         pump.run(to)
     }
 }

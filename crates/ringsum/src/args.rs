@@ -135,6 +135,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
+        allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)),
         help_heading = READING
     )]
@@ -144,6 +145,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
+        allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOTS_MAX)),
         help_heading = READING
     )]
@@ -153,6 +155,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
+        allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(0..=i64::from(WORKERS_MAX)),
         help_heading = READING
     )]

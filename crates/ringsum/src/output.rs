@@ -14,13 +14,17 @@ use crate::start;
 
 /// Standard output could not be written to.
 #[derive(Debug, thiserror::Error)]
-#[error("standard output: {0}")]
-pub(crate) struct OutputError(#[from] pub(crate) io::Error);
+pub(crate) enum OutputError {
+    #[error("standard output is closed")]
+    Closed,
+    #[error("standard output: {0}")]
+    Write(#[from] io::Error),
+}
 
 impl OutputError {
     /// Whether a reader of our pipe has left, which is no error.
     pub(crate) fn reader_left(&self) -> bool {
-        self.0.kind() == io::ErrorKind::BrokenPipe
+        matches!(self, OutputError::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -35,7 +39,7 @@ impl Output {
     /// When standard output is closed.
     pub(crate) fn new() -> Result<Output, OutputError> {
         if start::stdout_was_closed() {
-            return Err(OutputError(io::Error::from_raw_os_error(libc::EBADF)));
+            return Err(OutputError::Closed);
         }
         Ok(Output { is_terminal: rustix::termios::isatty(rustix::stdio::stdout()) })
     }

@@ -128,7 +128,8 @@ impl Engine for IoUringEngine {
     }
 
     fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
-        if block && !self.listening
+        if block
+            && !self.listening
             && let Some(fd) = &self.waker
         {
             let poll = opcode::PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32);
@@ -155,10 +156,10 @@ impl Engine for IoUringEngine {
         }
         // Linux 6.0; before, the reads take the time they take. Reads that are with the device
         // cannot be cancelled and complete.
-        let _ = self.ring.submitter().register_sync_cancel(
-            Some(Timespec::from(Duration::ZERO)),
-            CancelBuilder::any(),
-        );
+        let _ = self
+            .ring
+            .submitter()
+            .register_sync_cancel(Some(Timespec::from(Duration::ZERO)), CancelBuilder::any());
         loop {
             in_flight = in_flight.saturating_sub(done.len() as u32);
             done.clear();
@@ -229,7 +230,8 @@ fn explain(error: &io::Error) -> String {
                 .to_owned()
         }
         (Some(libc::ENOSYS), _) => {
-            "this kernel has no io_uring (it needs Linux 5.6), or a seccomp filter hides it".to_owned()
+            "this kernel has no io_uring (it needs Linux 5.6), or a seccomp filter hides it"
+                .to_owned()
         }
         (Some(libc::ENOMEM), _) => {
             "no memory may be locked for it; raise RLIMIT_MEMLOCK (ulimit -l)".to_owned()

@@ -52,9 +52,11 @@ impl Drop for Map {
 impl MmapEngine {
     pub(crate) fn new(slots: u32) -> Result<MmapEngine, String> {
         if !sigbus::is_installed() {
-            return Err("a file truncated under a mapping would end the process with SIGBUS; call \
+            return Err(
+                "a file truncated under a mapping would end the process with SIGBUS; call \
                         blockring::guard_against_truncation() first"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         Ok(MmapEngine {
             windows: (0..slots).map(|_| None).collect(),

@@ -14,9 +14,8 @@ pub(crate) struct PreadEngine;
 impl Engine for PreadEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
         // SAFETY: the caller vouches for the buffer, and the call returns only when it is done.
-        let result = unsafe {
-            sys::pread(read.fd, read.buffer, read.len as usize, read.offset, read.flags)
-        };
+        let result =
+            unsafe { sys::pread(read.fd, read.buffer, read.len as usize, read.offset, read.flags) };
         // A u32 went in, so a u32 comes out.
         let result = result.map(|n| n as u32);
         Ok(Some(Completion { slot: read.slot, result, lent: ptr::null() }))

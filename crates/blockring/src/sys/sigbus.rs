@@ -23,7 +23,11 @@ const FREE: usize = 0;
 const CLAIMED: usize = 1;
 
 static WINDOWS: [Entry; WINDOWS_MAX] = [const {
-    Entry { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), poisoned: AtomicBool::new(false) }
+    Entry {
+        start: AtomicUsize::new(FREE),
+        end: AtomicUsize::new(0),
+        poisoned: AtomicBool::new(false),
+    }
 }; WINDOWS_MAX];
 
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -150,11 +154,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
                 libc::sigaction(signal, previous, std::ptr::null_mut());
             }
             handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: extern "C" fn(
-                    libc::c_int,
-                    *mut libc::siginfo_t,
-                    *mut libc::c_void,
-                ) = std::mem::transmute(handler);
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(handler);
                 handler(signal, info, context);
             }
             handler => {

@@ -1,0 +1,368 @@
+//! What a consumer sees, and what a run says, on real files: every engine, both orders, with and
+//! without workers; files that change, fail, or are given up.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use blockring::{
+    Block, CacheMode, Change, Config, EngineKind, Error, ErrorKind, Order, Plan, Source,
+};
+
+const BLOCK_BYTES: u32 = 64 << 10;
+const BLOCKS: u64 = 40;
+const LEN: u64 = BLOCKS * BLOCK_BYTES as u64 - 100;
+
+/// Content that changes when blocks are swapped: the period is prime to every block size.
+fn content(len: u64) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+/// A file on the disk that the build is on, which is a real one: the system's folder for temporary
+/// files may be in memory.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(content: &[u8]) -> Scratch {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("reading-{}-{number}", std::process::id());
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::write(&path, content).unwrap();
+        Scratch(path)
+    }
+
+    fn open_to_write(&self) -> File {
+        OpenOptions::new().write(true).open(&self.0).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Every engine that reads, with the cache modes that it has.
+fn ways() -> Vec<(EngineKind, CacheMode)> {
+    blockring::guard_against_truncation().unwrap();
+    let mut ways = vec![(EngineKind::Mmap, CacheMode::Buffered)];
+    for engine in [EngineKind::IoUring, EngineKind::Pread] {
+        ways.extend(CacheMode::ALL.map(|cache| (engine, cache)));
+    }
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    ways.retain(|&(engine, cache)| {
+        match Plan::choose(&source, &config(engine, cache, 0), Order::InOrder) {
+            Ok(_) => true,
+            Err(error) => {
+                skip(&format!("{engine} {cache}: {error}"));
+                false
+            }
+        }
+    });
+    ways
+}
+
+/// Says on the real standard error, which the test harness does not hide, what is not tested. With
+/// STRICT=1 that is a failure.
+fn skip(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {why}");
+    assert!(std::env::var_os("STRICT").is_none_or(|value| value != "1"), "STRICT: {why}");
+}
+
+fn config(engine: EngineKind, cache: CacheMode, workers: u32) -> Config {
+    let mut config = Config::default();
+    config.engine = Some(engine);
+    config.cache = Some(cache);
+    config.block_bytes = Some(BLOCK_BYTES);
+    config.depth = Some(4);
+    config.workers = Some(workers);
+    config
+}
+
+/// Runs `test` for every engine, cache mode, order and number of workers. The consumer that it is
+/// given a way to run is called for each block.
+fn for_each_way(test: impl Fn(&str, &dyn Fn(&Source, &Consumer<'_>) -> Result<(), Error>)) {
+    for (engine, cache) in ways() {
+        for order in [Order::InOrder, Order::AnyOrder] {
+            for workers in [0, 1, 3] {
+                let config = config(engine, cache, workers);
+                let name = format!("{engine} {cache} {order:?} {workers} workers");
+                test(&name, &|source, consume| {
+                    let plan = Plan::choose(source, &config, order)?;
+                    match order {
+                        Order::InOrder => plan.in_order(consume),
+                        Order::AnyOrder => plan.any_order(consume),
+                    }
+                });
+            }
+        }
+    }
+}
+
+type Consumer<'a> = dyn Fn(Block<'_>) -> Result<(), blockring::BoxError> + Sync + 'a;
+
+#[test]
+fn every_block_comes_once_with_its_bytes() {
+    let expected = content(LEN);
+    let scratch = Scratch::new(&expected);
+    for_each_way(|name, run| {
+        let source = Source::open(&scratch.0).unwrap();
+        let seen = Mutex::new(Vec::new());
+        run(&source, &|block| {
+            let from = block.offset as usize;
+            assert_eq!(block.offset, block.index * u64::from(BLOCK_BYTES), "{name}");
+            assert!(block.bytes == &expected[from..][..block.bytes.len()], "{name}: bytes");
+            seen.lock().unwrap().push((block.index, block.bytes.len()));
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut seen = seen.into_inner().unwrap();
+        if name.contains("InOrder") {
+            assert!(seen.is_sorted(), "{name}: out of order");
+        }
+        seen.sort_unstable();
+        let lens =
+            |i| if i + 1 == BLOCKS { BLOCK_BYTES as usize - 100 } else { BLOCK_BYTES as usize };
+        assert!(seen.into_iter().eq((0..BLOCKS).map(|i| (i, lens(i)))), "{name}: not all, once");
+    });
+}
+
+#[test]
+fn a_range_is_read_alone() {
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    let block = u64::from(BLOCK_BYTES);
+    for (engine, cache) in ways() {
+        let plan = Plan::choose(&source, &config(engine, cache, 0), Order::InOrder).unwrap();
+        let mut got = Vec::new();
+        plan.range_in_order(3 * block..5 * block + 10, |block| {
+            got.push((block.index, block.offset, block.bytes.len(), block.bytes[0]));
+            Ok(())
+        })
+        .unwrap();
+        let expected = [(0, 3), (1, 4), (2, 5)].map(|(index, at)| {
+            let len = if at == 5 { 10 } else { BLOCK_BYTES as usize };
+            (index, at * block, len, (at * block % 251) as u8)
+        });
+        assert_eq!(got, expected, "{engine} {cache}");
+    }
+}
+
+/// What somebody else does to the file while we are in its middle, and what the run must say.
+#[test]
+fn a_file_that_changes_while_it_is_read_is_an_error() {
+    type Meddle = fn(&File);
+    type Expected = fn(Change) -> bool;
+    let cases: [(&str, Meddle, Expected); 3] = [
+        (
+            "grows",
+            |file| file.set_len(LEN + 5000).unwrap(),
+            |change| matches!(change, Change::Grew { from: LEN, to } if to == LEN + 5000),
+        ),
+        (
+            "shrinks",
+            |file| file.set_len(LEN / 2).unwrap(),
+            |change| matches!(change, Change::Shrank { from: LEN, to } if to < LEN),
+        ),
+        (
+            "is rewritten",
+            |file| file.write_all_at(b"!", 5).unwrap(),
+            |change| matches!(change, Change::Rewritten | Change::StatusChanged),
+        ),
+    ];
+    for (what, meddle, expected) in cases {
+        for_each_way(|name, run| {
+            let scratch = Scratch::new(&content(LEN));
+            let source = Source::open(&scratch.0).unwrap();
+            let writer = scratch.open_to_write();
+            let error = run(&source, &|block| {
+                if block.index == 1 {
+                    meddle(&writer);
+                }
+                Ok(())
+            })
+            .expect_err(name);
+            match error.kind() {
+                ErrorKind::Changed(change) if expected(*change) => {}
+                other => panic!("{name}: {what}: {other}"),
+            }
+        });
+    }
+}
+
+/// The worst moment: the block is mapped, populated and lent, and then its pages are taken away. The
+/// process lives, the bytes read as zeros, and the run fails.
+#[test]
+fn a_truncation_under_a_lent_mapping_is_survived() {
+    blockring::guard_against_truncation().unwrap();
+    for order in [Order::InOrder, Order::AnyOrder] {
+        for workers in [0, 1] {
+            let scratch = Scratch::new(&content(LEN));
+            let source = Source::open(&scratch.0).unwrap();
+            let config = config(EngineKind::Mmap, CacheMode::Buffered, workers);
+            let plan = Plan::choose(&source, &config, order).unwrap();
+            let sum = AtomicU64::new(0);
+            let consume = |block: Block<'_>| {
+                if block.index == 2 {
+                    scratch.open_to_write().set_len(1000).unwrap();
+                    // Touches every page of what is gone.
+                    sum.fetch_add(
+                        block.bytes.iter().map(|&b| u64::from(b)).sum(),
+                        Ordering::Relaxed,
+                    );
+                }
+                Ok(())
+            };
+            let result = match order {
+                Order::InOrder => plan.in_order(consume),
+                Order::AnyOrder => plan.any_order(consume),
+            };
+            match result.expect_err("bytes that are gone").kind() {
+                ErrorKind::Changed(Change::Shrank { from: LEN, to }) => assert!(*to <= LEN),
+                other => panic!("{order:?}: {other}"),
+            }
+            // And other files go on.
+            let other = Scratch::new(&content(LEN));
+            let source = Source::open(&other.0).unwrap();
+            Plan::choose(&source, &config, order).unwrap().in_order(|_| Ok(())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_consumer_that_fails_ends_the_run_with_its_error() {
+    let scratch = Scratch::new(&content(LEN));
+    for_each_way(|name, run| {
+        let source = Source::open(&scratch.0).unwrap();
+        let error = run(&source, &|block| match block.index {
+            7 => Err("seven is enough".into()),
+            _ => Ok(()),
+        })
+        .expect_err(name);
+        match error.into_parts().1 {
+            ErrorKind::Consumer(why) => assert_eq!(why.to_string(), "seven is enough"),
+            other => panic!("{name}: {other}"),
+        }
+    });
+}
+
+#[test]
+fn a_consumer_that_panics_ends_the_run_with_its_panic() {
+    let scratch = Scratch::new(&content(LEN));
+    for_each_way(|name, run| {
+        let source = Source::open(&scratch.0).unwrap();
+        let consumed = AtomicU64::new(0);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            run(&source, &|block| {
+                consumed.fetch_add(1, Ordering::Relaxed);
+                // A panic, without the message and backtrace of one.
+                if block.index == 3 { resume_unwind(Box::new("three")) } else { Ok(()) }
+            })
+        }));
+        assert!(caught.is_err(), "{name}: the panic was swallowed");
+        assert!(consumed.into_inner() <= BLOCKS);
+    });
+}
+
+#[test]
+fn a_file_that_ends_before_its_length_is_not_read_for_ever() {
+    // A sparse file that shrinks between its opening and its first read.
+    for_each_way(|name, run| {
+        let scratch = Scratch::new(&[]);
+        scratch.open_to_write().set_len(LEN).unwrap();
+        let source = Source::open(&scratch.0).unwrap();
+        scratch.open_to_write().set_len(10).unwrap();
+        let error = run(&source, &|_| Ok(())).expect_err(name);
+        assert!(
+            matches!(error.kind(), ErrorKind::Changed(Change::Shrank { .. })),
+            "{name}: {error}"
+        );
+    });
+}
+
+#[test]
+fn streams_come_in_order_to_their_end() {
+    for len in [0, 1, 1000, 65_536, 65_537, 3_000_000] {
+        let expected = content(len);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let sent = expected.clone();
+        let sender = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+        let file = File::from(std::os::fd::OwnedFd::from(reader));
+        let source = Source::from_file(file, "-").unwrap();
+        let mut got = Vec::new();
+        blockring::in_order(&source, |block| {
+            assert_eq!(block.offset, got.len() as u64);
+            got.extend_from_slice(block.bytes);
+            Ok(())
+        })
+        .unwrap();
+        sender.join().unwrap();
+        assert!(got == expected, "{len} bytes through a pipe");
+    }
+}
+
+#[test]
+fn a_file_without_a_length_is_read_to_its_end() {
+    let source = Source::open("/proc/self/status").unwrap();
+    assert_eq!(source.len(), None);
+    let mut text = Vec::new();
+    blockring::in_order(&source, |block| {
+        text.extend_from_slice(block.bytes);
+        Ok(())
+    })
+    .unwrap();
+    assert!(text.starts_with(b"Name:"), "{}", String::from_utf8_lossy(&text));
+}
+
+#[test]
+fn a_file_that_was_begun_is_read_from_there() {
+    let scratch = Scratch::new(&content(LEN));
+    let mut file = File::open(&scratch.0).unwrap();
+    file.seek(SeekFrom::Start(LEN - 300)).unwrap();
+    let source = Source::from_stream(file, "-").unwrap();
+    let mut got = Vec::new();
+    blockring::in_order(&source, |block| {
+        got.extend_from_slice(block.bytes);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(got, content(LEN)[LEN as usize - 300..]);
+}
+
+#[test]
+fn a_cold_run_leaves_nothing_in_the_page_cache() {
+    let scratch = Scratch::new(&content(16 << 20));
+    let file = File::open(&scratch.0).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let source = Source::open(&scratch.0).unwrap();
+    let plan = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
+    let direct = plan.choices().iter().any(|c| c.what == "cache" && c.value == "direct");
+    if !direct {
+        return skip(&format!(
+            "a cold run: not cold, or no direct I/O on this file system: {plan}"
+        ));
+    }
+    plan.any_order(|_| Ok(())).unwrap();
+    // Asked again, the facts say how much is resident now.
+    let again = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
+    let facts = &again.choices()[0].why;
+    assert!(facts.contains("; 0 % in the page cache") || facts.contains("not known"), "{facts}");
+}
+
+#[test]
+fn an_engine_that_cannot_be_had_is_refused_by_name() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let pipe = Source::from_file(File::from(std::os::fd::OwnedFd::from(reader)), "-").unwrap();
+    let mut config = Config::default();
+    config.engine = Some(EngineKind::IoUring);
+    let error = Plan::choose(&pipe, &config, Order::InOrder).unwrap_err();
+    assert!(error.to_string().contains("engine io_uring cannot be used"), "{error}");
+    assert!(error.to_string().contains("name no engine"), "{error}");
+}

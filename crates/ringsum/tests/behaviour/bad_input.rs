@@ -1,0 +1,255 @@
+//! What bad input gets: one clear line, the other files still hashed, the right exit status; never a
+//! wrong hash, a panic or a hang.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{RINGSUM, Scratch, content, hex, installed, run, skip};
+
+#[test]
+fn one_bad_file_stops_no_other() {
+    let scratch = Scratch::new();
+    scratch.write("a", "aaa");
+    fs::create_dir(scratch.join("folder")).unwrap();
+    let line = format!("{}  a\n", hex(b"aaa"));
+    scratch.run(&["missing", "a", "folder", "a", ""]).expect(
+        1,
+        &line.repeat(2),
+        "ringsum: missing: No such file or directory (os error 2)\n\
+         ringsum: folder: Is a directory (os error 21)\n\
+         ringsum: : No such file or directory (os error 2)\n",
+    );
+}
+
+#[test]
+fn no_permission() {
+    let scratch = Scratch::new();
+    let path = scratch.write("secret", "x");
+    scratch.write("a", "aaa");
+    fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
+    let expected = format!("{}  a\n", hex(b"aaa"));
+    let message = "ringsum: secret: Permission denied (os error 13)\n";
+    if File::open(&path).is_err() {
+        return scratch.run(&["secret", "a"]).expect(1, &expected, message);
+    }
+    // We are root: let somebody else try, on a copy that they can reach.
+    if !installed("setpriv") {
+        return skip("no permission: we are root, and setpriv is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let binary = folder.path().join("ringsum");
+    fs::copy(RINGSUM, &binary).unwrap();
+    fs::write(folder.path().join("a"), "aaa").unwrap();
+    fs::write(folder.path().join("secret"), "x").unwrap();
+    fs::set_permissions(folder.path().join("secret"), Permissions::from_mode(0o000)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    command.arg(&binary).args(["secret", "a"]).current_dir(folder.path());
+    run(&mut command, b"").expect(1, &expected, message);
+}
+
+#[test]
+fn standard_streams_that_are_closed() {
+    let scratch = Scratch::new();
+    scratch.write("a", "aaa");
+    let line = format!("{}  a\n", hex(b"aaa"));
+    let closed = "ringsum: -: standard input is closed\n";
+    scratch.shell("$R <&-").expect(1, "", closed);
+    scratch.shell("$R - a <&-").expect(1, &line, closed);
+    scratch.shell("$R a <&-").expect(0, &line, "");
+    scratch.shell("$R --keyed a <&-").expect(1, "", "ringsum: standard input is closed\n");
+    scratch.shell("$R -c <&-").expect(1, "", closed);
+    scratch.shell("$R a >&-").expect(1, "", "ringsum: standard output is closed\n");
+    scratch.shell("$R -V >&-").expect(1, "", "ringsum: standard output is closed\n");
+    scratch.shell("$R a 2>&-").expect(0, &line, "");
+    scratch.shell("$R a missing 2>&-").expect(1, &line, "");
+    scratch.shell("$R - a <&- 2>&-").expect(1, &line, "");
+    // /dev/null is not a closed stream.
+    scratch.shell("$R </dev/null").expect(0, &format!("{}  -\n", hex(b"")), "");
+    scratch.shell("$R <>/dev/null a >/dev/null").expect(0, "", "");
+}
+
+#[test]
+fn output_that_goes_nowhere() {
+    let scratch = Scratch::new();
+    scratch.write("a", "aaa");
+    let full = "ringsum: standard output: No space left on device (os error 28)\n";
+    scratch.shell("$R a > /dev/full").expect(1, "", full);
+    scratch.shell("$R --help > /dev/full").expect(1, "", full);
+    // A reader that has seen enough. (sh knows only the last status of a pipe.)
+    let many = "a ".repeat(200);
+    let script = format!("{{ $R {many}; echo $? >&2; }} | true");
+    scratch.shell(&script).expect(0, "", "0\n");
+}
+
+#[test]
+fn two_readers_of_standard_input() {
+    let scratch = Scratch::new();
+    let line = format!("{}  -\n", hex(b"once"));
+    let message = "ringsum: -: standard input was read already, and can be read only once\n";
+    scratch.run_with(&["-", "-"], b"once").expect(1, &line, message);
+}
+
+#[test]
+fn nonsense_on_the_command_line() {
+    let scratch = Scratch::new();
+    scratch.write("a", "aaa");
+    let lines: [(&[&str], &str); 14] = [
+        (&["--block-size", "0", "a"], "from 512 bytes to 64MiB"),
+        (&["--block-size", "64TiB", "a"], "from 512 bytes to 64MiB"),
+        (&["--block-size", "huge", "a"], "from 512 bytes to 64MiB"),
+        (&["--depth", "0", "a"], "1..=32768"),
+        (&["--depth", "32769", "a"], "1..=32768"),
+        (&["--slots", "-1", "a"], "1..=32768"),
+        (&["--slots", "1000", "--block-size", "64M", "a"], "at most 16 slots"),
+        (&["--workers", "5000", "a"], "0..=1024"),
+        (&["--engine", "floppy", "a"], "io_uring, pread, mmap"),
+        (&["--engine", "null", "a"], "io_uring, pread, mmap"),
+        (&["--cache", "never", "a"], "direct, buffered, dontcache"),
+        (&["--engine", "mmap", "--cache", "direct", "a"], "buffered only"),
+        (&["--keyed", "--derive-key", "x", "a"], "cannot be used with"),
+        (&["--length", "many", "a"], "invalid value 'many'"),
+    ];
+    for (line, part) in lines {
+        let output = scratch.run(line);
+        assert_eq!((output.code, output.stdout()), (2, ""), "{line:?}");
+        let starts = output.stderr.starts_with("ringsum: ");
+        assert!(starts && output.stderr.contains(part), "{line:?}: {}", output.stderr);
+    }
+    assert_eq!(scratch.run(&["--keyed"]).code, 2);
+    assert_eq!(scratch.run(&["--raw", "a", "a"]).code, 2);
+}
+
+#[test]
+fn an_explicit_choice_that_cannot_be_had_is_an_error() {
+    let scratch = Scratch::new();
+    scratch.write("a", content(100_000));
+    let output = scratch.run(&["--cache", "direct", "--block-size", "1000", "a"]);
+    assert_eq!((output.code, output.stdout()), (1, ""));
+    assert!(output.stderr.contains("no multiple of"), "{}", output.stderr);
+    let output = scratch.run_with(&["--engine", "io_uring", "-"], b"x");
+    assert_eq!((output.code, output.stdout()), (1, ""));
+    assert!(output.stderr.contains("name no engine"), "{}", output.stderr);
+}
+
+#[test]
+fn files_without_a_length() {
+    let scratch = Scratch::new();
+    let expected = format!("{}  /proc/version\n", hex(&fs::read("/proc/version").unwrap()));
+    scratch.run(&["/proc/version"]).expect(0, &expected, "");
+    // Long enough that one read does not give it all.
+    let output = scratch.run(&["/proc/kallsyms"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+}
+
+/// Hashes a file over and over while `meddle` works on it. Either there is an error that says so, or
+/// the hash is one of those that the file had.
+fn under(meddle: impl Fn(&File, u64) + Send + 'static, allowed: &[String], options: &[&str]) {
+    let scratch = Scratch::new();
+    let path = scratch.write("busy", content(8 << 20));
+    scratch.write("calm", "calm");
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    let end = Instant::now() + Duration::from_millis(1500);
+    let writer = thread::spawn(move || {
+        for round in 0.. {
+            if Instant::now() > end {
+                return;
+            }
+            meddle(&file, round);
+        }
+    });
+    let calm = format!("{}  calm\n", hex(b"calm"));
+    let mut errors = 0;
+    while Instant::now() < end {
+        let output = scratch.run(&[options, &["busy", "calm"]].concat());
+        let stdout = output.stdout();
+        let busy = stdout.strip_suffix(&calm).expect("the other file is still hashed");
+        match busy {
+            "" => {
+                errors += 1;
+                assert_eq!(output.code, 1);
+                let line = &output.stderr;
+                assert!(line.starts_with("ringsum: busy: changed while it was read"), "{line}");
+                assert_eq!(line.lines().count(), 1, "{line}");
+            }
+            line => {
+                assert!(allowed.iter().any(|hash| line.starts_with(hash)), "wrong hash: {line}")
+            }
+        }
+    }
+    writer.join().unwrap();
+    assert!(errors > 0, "no run met the change");
+}
+
+#[test]
+fn a_file_that_shrinks_and_grows() {
+    let short = hex(&content(4 << 20));
+    let mut zeros = content(4 << 20);
+    zeros.resize(8 << 20, 0);
+    let allowed = [hex(&content(8 << 20)), short, hex(&zeros)];
+    for options in [&[][..], &["--engine", "mmap"], &["--engine", "io_uring", "--cache", "direct"]]
+    {
+        let meddle = |file: &File, round| {
+            thread::sleep(Duration::from_micros(200 + round % 7 * 300));
+            file.set_len(if round % 2 == 0 { 4 << 20 } else { 8 << 20 }).unwrap();
+        };
+        under(meddle, &allowed, options);
+    }
+}
+
+#[test]
+fn an_io_error_in_the_middle() {
+    // A loop device whose backing file lost its second half: the kernel itself says EIO.
+    let scratch = Scratch::new();
+    let backing = scratch.write("backing", content(8 << 20));
+    scratch.write("a", "aaa");
+    let attach = Command::new("losetup").args(["--find", "--show"]).arg(&backing).output();
+    let device = match attach {
+        Ok(output) if output.status.success() => {
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        }
+        _ => return skip("an I/O error in the middle: no loop device can be had (needs root)"),
+    };
+    // The whole device first: block devices are hashed by their own length.
+    let whole = scratch.run(&[&device]);
+    OpenOptions::new().write(true).open(&backing).unwrap().set_len(4 << 20).unwrap();
+    let outputs: Vec<_> = [&[][..], &["--engine", "pread"], &["--engine", "mmap"]]
+        .into_iter()
+        .map(|options| scratch.run(&[options, &["--cache", "buffered", &device, "a"]].concat()))
+        .chain([scratch.run(&["--engine", "io_uring", "--cache", "direct", &device, "a"])])
+        .collect();
+    let _ = Command::new("losetup").args(["--detach", &device]).status();
+    whole.expect(0, &format!("{}  {device}\n", hex(&content(8 << 20))), "");
+    for output in outputs {
+        assert_eq!((output.code, output.stdout()), (1, &*format!("{}  a\n", hex(b"aaa"))));
+        let expected = format!("ringsum: {device}: read failed at byte ");
+        assert!(output.stderr.starts_with(&expected), "{}", output.stderr);
+        assert!(output.stderr.contains("Input/output error (os error 5)"), "{}", output.stderr);
+        let at: u64 = output.stderr[expected.len()..].split(':').next().unwrap().parse().unwrap();
+        assert!((4 << 20..8 << 20).contains(&at) || at == (4 << 20) - (512 << 10), "{at}");
+    }
+}
+
+#[test]
+fn a_writer_that_dies_ends_the_stream() {
+    let scratch = Scratch::new();
+    let mut child = Command::new(RINGSUM)
+        .current_dir(scratch.path())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    for byte in b"dribble" {
+        stdin.write_all(&[*byte]).unwrap();
+        thread::sleep(Duration::from_millis(2));
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, format!("{}  -\n", hex(b"dribble")).as_bytes());
+}

@@ -1,0 +1,168 @@
+//! `--check`: what it accepts, what it says, and its exit status.
+
+use crate::support::{Scratch, content, hex};
+
+/// A scratch with files a, b and c, and the hashes of a and b.
+fn files() -> (Scratch, String, String) {
+    let scratch = Scratch::new();
+    scratch.write("a", "aaa");
+    scratch.write("b", content(700_000));
+    scratch.write("c", "ccc");
+    (scratch, hex(b"aaa"), hex(&content(700_000)))
+}
+
+#[test]
+fn what_is_accepted() {
+    let (scratch, a, b) = files();
+    let upper = a.to_uppercase();
+    let lists = [
+        format!("{a}  a\n{b}  b\n"),
+        format!("{a}  a\n{b}  b"),
+        format!("{a} *a\n{b} *b\n"),
+        format!("{a}  a\r\n{b}  b\r\n"),
+        format!("# comment\n\n{upper}  a\n   \n#\n{b}  b\n"),
+        format!("BLAKE3 (a) = {a}\nBLAKE3 (b) = {b}\n"),
+        format!("BLAKE3 (a) = {upper}\r\n{b} *b\r\n"),
+        format!("\u{feff}{a}  a\n{b}  b\n"),
+        format!("{}  a\n{}  b\n", &a[..32], &b[..40]),
+        format!("\\{a}  a\n\\BLAKE3 (b) = {b}\n").replace('\\', ""),
+    ];
+    for list in lists {
+        scratch.run_with(&["--check"], list.as_bytes()).expect(0, "a: OK\nb: OK\n", "");
+        scratch.write("list", &list);
+        scratch.run(&["-c", "list"]).expect(0, "a: OK\nb: OK\n", "");
+        scratch.run(&["-c", "--quiet", "list"]).expect(0, "", "");
+        scratch.run(&["-c", "--status", "list"]).expect(0, "", "");
+    }
+    // A digest longer than the usual one.
+    scratch.shell("$R -l 100 a b > long; $R -c long").expect(0, "a: OK\nb: OK\n", "");
+}
+
+#[test]
+fn what_fails_and_how_it_is_counted() {
+    let (scratch, a, b) = files();
+    let gone = "No such file or directory (os error 2)";
+    let list = format!("{b}  a\n{b}  b\n{a}  gone\n{a}  lost\n{a} x\nBLAKE3 (c) = {a}\n");
+    scratch.write("list", &list);
+    let stdout =
+        format!("a: FAILED\nb: OK\ngone: FAILED ({gone})\nlost: FAILED ({gone})\nc: FAILED\n");
+    let malformed = "ringsum: list: 5: improperly formatted BLAKE3 checksum line: neither \
+                     `HASH  NAME` nor `BLAKE3 (NAME) = HASH`\n";
+    let warnings = "ringsum: WARNING: 1 line is improperly formatted\n\
+                    ringsum: WARNING: 2 listed files could not be read\n\
+                    ringsum: WARNING: 2 computed checksums did NOT match\n";
+    scratch.run(&["-c", "list"]).expect(1, &stdout, &format!("{malformed}{warnings}"));
+    scratch.run(&["-c", "--strict", "list"]).expect(1, &stdout, &format!("{malformed}{warnings}"));
+    scratch.run(&["-c", "--lenient", "list"]).expect(1, &stdout, warnings);
+    scratch.run(&["-cw", "--lenient", "list"]).expect(
+        1,
+        &stdout,
+        &format!("{malformed}{warnings}"),
+    );
+    let quiet = stdout.replace("b: OK\n", "");
+    scratch.run(&["-c", "--quiet", "list"]).expect(1, &quiet, &format!("{malformed}{warnings}"));
+    let status = format!("ringsum: gone: {gone}\nringsum: lost: {gone}\n");
+    scratch.run(&["-c", "--status", "list"]).expect(1, "", &status);
+    // The other plurals.
+    let list = format!("{b}  a\n{a}  gone\n{a} x\nnonsense\n");
+    scratch.write("list", list);
+    let output = scratch.run(&["-c", "list"]);
+    for part in [
+        "2 lines are improperly formatted\n",
+        "1 listed file could not be read\n",
+        "1 computed checksum did NOT match\n",
+    ] {
+        assert!(output.stderr.contains(part), "{part:?} in {}", output.stderr);
+    }
+}
+
+#[test]
+fn malformed_lines_alone() {
+    let (scratch, a, _) = files();
+    scratch.write("list", format!("{a}  a\nSHA256 (a) = {a}\n{}  a\n", &a[..30]));
+    let output = scratch.run(&["-c", "list"]);
+    assert_eq!((output.code, output.stdout()), (1, "a: OK\n"));
+    assert!(
+        output.stderr.contains("list: 2:") && output.stderr.contains("of SHA256"),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        output.stderr.contains("list: 3:") && output.stderr.contains("30 hex"),
+        "{}",
+        output.stderr
+    );
+    let warning = "ringsum: WARNING: 2 lines are improperly formatted\n";
+    scratch.run(&["-c", "--lenient", "list"]).expect(0, "a: OK\n", warning);
+    // The later of the two counts, as with other options that contradict each other.
+    assert_eq!(scratch.run(&["-c", "--lenient", "--strict", "list"]).code, 1);
+    assert_eq!(scratch.run(&["-c", "--strict", "--lenient", "list"]).code, 0);
+}
+
+#[test]
+fn checking_nothing_is_a_failure() {
+    let (scratch, a, _) = files();
+    let lists = ["".to_owned(), "# only a comment\n\n".to_owned(), format!("{a}  gone\n")];
+    for list in lists {
+        scratch.write("list", list);
+        let message = "ringsum: list: no file was verified\n";
+        scratch.run(&["-c", "--ignore-missing", "list"]).expect(1, "", message);
+        scratch.run(&["-c", "--ignore-missing", "--status", "list"]).expect(1, "", "");
+    }
+    scratch.write("list", "nonsense\n");
+    let output = scratch.run(&["-c", "--lenient", "list"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("no file was verified"), "{}", output.stderr);
+}
+
+#[test]
+fn missing_files_can_be_ignored() {
+    let (scratch, a, _) = files();
+    scratch.write("list", format!("{a}  gone\n{a}  a\n"));
+    scratch.run(&["-c", "--ignore-missing", "list"]).expect(0, "a: OK\n", "");
+    // Missing, not unreadable.
+    scratch.write("list", format!("{a}  .\n{a}  a\n"));
+    let output = scratch.run(&["-c", "--ignore-missing", "list"]);
+    assert_eq!(
+        (output.code, output.stdout()),
+        (1, ".: FAILED (Is a directory (os error 21))\na: OK\n")
+    );
+}
+
+#[test]
+fn an_unreadable_list_does_not_stop_the_next() {
+    let (scratch, a, b) = files();
+    scratch.write("one", format!("{a}  a\n"));
+    scratch.write("two", format!("{b}  b\n"));
+    scratch.run(&["-c", "one", "nowhere", ".", "two"]).expect(
+        1,
+        "a: OK\nb: OK\n",
+        "ringsum: nowhere: No such file or directory (os error 2)\n\
+         ringsum: .: Is a directory (os error 21)\n",
+    );
+}
+
+#[test]
+fn standard_input_has_one_reader() {
+    let (scratch, a, _) = files();
+    let list = format!("{a}  -\n{a}  a\n");
+    let output = scratch.run_with(&["-c"], list.as_bytes());
+    let why = "standard input was read already, and can be read only once";
+    assert_eq!((output.code, output.stdout()), (1, &*format!("-: FAILED ({why})\na: OK\n")));
+    // But a list elsewhere may name it.
+    scratch.write("list", format!("{a}  -\n"));
+    scratch.run_with(&["-c", "list"], b"aaa").expect(0, "-: OK\n", "");
+}
+
+#[test]
+fn options_of_check_need_check() {
+    let scratch = Scratch::new();
+    for option in ["--quiet", "--status", "--strict", "--lenient", "--warn", "--ignore-missing"] {
+        let output = scratch.run(&[option, "a"]);
+        assert_eq!(output.code, 2, "{option}");
+        assert!(output.stderr.contains("--check"), "{option}: {}", output.stderr);
+    }
+    for option in ["--tag", "--raw", "--no-names", "--keyed", "--length=32", "--derive-key=x"] {
+        assert_eq!(scratch.run(&["--check", option, "a"]).code, 2, "{option}");
+    }
+}

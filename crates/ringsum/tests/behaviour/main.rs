@@ -1,0 +1,8 @@
+//! What the library and the command do, on real files: one binary, a file for each subject.
+
+mod bad_input;
+mod check;
+mod command;
+mod hashing;
+mod support;
+mod terminal;

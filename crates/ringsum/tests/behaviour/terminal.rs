@@ -1,0 +1,81 @@
+//! What reaches a terminal: harmless names, and progress; and that none of it reaches a pipe.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::support::{RINGSUM, Scratch, content, hex};
+
+/// Runs the command with standard output and standard error on a terminal; returns what came.
+fn on_terminal(scratch: &Scratch, args: &[&OsStr]) -> String {
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap();
+    let terminal = || {
+        let path = OsStr::from_bytes(name.as_bytes());
+        File::options().read(true).write(true).open(path).unwrap()
+    };
+    let (out, err) = (terminal(), terminal());
+    let mut command = Command::new(RINGSUM);
+    command.current_dir(scratch.path()).args(args).env("TERM", "xterm");
+    command.stdin(Stdio::null()).stdout(OwnedFd::from(out)).stderr(OwnedFd::from(err));
+    let mut child = command.spawn().unwrap();
+    // Our copies of the terminal go with it, so that reading ends when the child has left.
+    drop(command);
+    let mut text = Vec::new();
+    // At the end Linux says EIO, not end of file.
+    let _ = File::from(controller).read_to_end(&mut text);
+    child.wait().unwrap();
+    String::from_utf8_lossy(&text).replace("\r\n", "\n")
+}
+
+#[test]
+fn a_name_plays_no_tricks() {
+    let scratch = Scratch::new();
+    let name = OsStr::from_bytes(b"\x1b[2Jwiped\x07");
+    scratch.write(name, "x");
+    let hash = hex(b"x");
+    assert_eq!(on_terminal(&scratch, &[name]), format!("{hash}  \\x1b[2Jwiped\\x07\n"));
+    let missing = OsStr::from_bytes(b"\x1b]0;title\x07");
+    let text = on_terminal(&scratch, &[missing]);
+    assert_eq!(text, "ringsum: \\x1b]0;title\\x07: No such file or directory (os error 2)\n");
+    // From a check file, too; and a pipe gets the name as it is.
+    let list = [hash.as_bytes(), b"  ", name.as_bytes(), b"\n"].concat();
+    scratch.write("list", &list);
+    let text = on_terminal(&scratch, &["-c".as_ref(), "list".as_ref()]);
+    assert_eq!(text, "\\x1b[2Jwiped\\x07: OK\n");
+    let piped = scratch.run(&["-c", "list"]);
+    assert_eq!(piped.stdout, [name.as_bytes(), b": OK\n"].concat());
+}
+
+#[test]
+fn progress_is_for_terminals() {
+    let scratch = Scratch::new();
+    scratch.write("a", content(5 << 20));
+    let line = format!("{}  a\n", hex(&content(5 << 20)));
+    let args: [&OsStr; 2] = ["--progress=always".as_ref(), "a".as_ref()];
+    let text = on_terminal(&scratch, &args);
+    assert!(text.contains("of 5.00 MiB [") && text.contains("left"), "{text:?}");
+    assert!(text.contains(&line), "{text:?}");
+    // Nothing for work that is done at once, nothing when told so, nothing in a pipe.
+    assert_eq!(on_terminal(&scratch, &["a".as_ref()]), line);
+    assert_eq!(on_terminal(&scratch, &["--progress=never".as_ref(), "a".as_ref()]), line);
+    scratch.run(&["--progress=always", "a"]).expect(0, &line, "");
+    scratch.run(&["--progress", "a"]).expect(0, &line, "");
+}
+
+#[test]
+fn progress_of_a_check_knows_the_total() {
+    let scratch = Scratch::new();
+    scratch.write("a", content(3 << 20));
+    scratch.write("list", format!("{}  a\n", hex(&content(3 << 20))));
+    let args = ["-c", "--progress=always", "list"].map(OsStr::new);
+    let text = on_terminal(&scratch, &args);
+    assert!(text.contains("of 3.00 MiB") && text.contains("a: OK\n"), "{text:?}");
+}
