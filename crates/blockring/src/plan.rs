@@ -365,8 +365,16 @@ impl<'s> Plan<'s> {
             let part = request.missing(1);
             let rest = &mut buffer[part.skip as usize..];
             let read = sys::pread_into(self.source.as_fd(), rest, part.offset, 0);
-            if request.complete(read.map(|n| n as u32), 1, source_len)? {
-                break;
+            match request.complete(read.map(|n| n as u32), 1, source_len) {
+                Ok(false) => {}
+                Ok(true) => break,
+                // Files of sysfs say 4096 bytes whatever they hold. If nothing changed, the file did
+                // not shrink: it never had that length, and this is all of it.
+                Err(ErrorKind::Changed(_)) if self.source.unchanged().is_ok() => {
+                    buffer.truncate(part.skip as usize);
+                    break;
+                }
+                Err(error) => return Err(error),
             }
         }
         consume(Block { index: 0, offset: range.start, bytes: &buffer })

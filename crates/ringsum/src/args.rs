@@ -9,6 +9,7 @@ use blockring::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, DEPTH_MAX, EngineKind, SLOTS_MAX,
     WORKERS_MAX,
 };
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
@@ -119,12 +120,12 @@ pub(crate) struct Args {
     )]
     pub(crate) progress: When,
 
-    /// How reads reach the kernel: io_uring, pread or mmap
-    #[arg(long, value_name = "ENGINE", value_parser = parse_engine, help_heading = READING)]
+    /// How reads reach the kernel
+    #[arg(long, value_name = "ENGINE", value_parser = one_of(ENGINES, EngineKind::name), help_heading = READING)]
     engine: Option<EngineKind>,
 
-    /// What reads do to the page cache: direct, buffered or dontcache
-    #[arg(long, value_name = "MODE", value_parser = parse_cache, help_heading = READING)]
+    /// What reads do to the page cache
+    #[arg(long, value_name = "MODE", value_parser = one_of(CacheMode::ALL, CacheMode::name), help_heading = READING)]
     cache: Option<CacheMode>,
 
     /// Bytes of a block, 512 to 64MiB
@@ -255,17 +256,17 @@ impl Args {
     }
 }
 
-fn parse_engine(name: &str) -> Result<EngineKind, String> {
-    // `null` reads nothing, and what is made of nothing is no hash.
-    let offered = [EngineKind::IoUring, EngineKind::Pread, EngineKind::Mmap];
-    offered
-        .into_iter()
-        .find(|engine| engine.name() == name)
-        .ok_or_else(|| format!("there are {}", offered.map(EngineKind::name).join(", ")))
-}
+/// Without `null`: it reads nothing, and what is made of nothing is no hash.
+const ENGINES: [EngineKind; 3] = [EngineKind::IoUring, EngineKind::Pread, EngineKind::Mmap];
 
-fn parse_cache(name: &str) -> Result<CacheMode, String> {
-    name.parse()
+/// A parser of the names of these values, which help and completions show.
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.map(name)).try_map(move |text| {
+        values.into_iter().find(|&value| name(value) == text).ok_or("not one of the values")
+    })
 }
 
 fn parse_block_bytes(text: &str) -> Result<u32, String> {

@@ -138,10 +138,15 @@ fn an_explicit_choice_that_cannot_be_had_is_an_error() {
 }
 
 #[test]
-fn files_without_a_length() {
+fn files_whose_length_means_nothing() {
     let scratch = Scratch::new();
     let expected = format!("{}  /proc/version\n", hex(&fs::read("/proc/version").unwrap()));
     scratch.run(&["/proc/version"]).expect(0, &expected, "");
+    // Files of sysfs say 4096 bytes whatever they hold.
+    let sysfs = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if let Ok(text) = fs::read(sysfs) {
+        scratch.run(&[sysfs]).expect(0, &format!("{}  {sysfs}\n", hex(&text)), "");
+    }
     // Long enough that one read does not give it all.
     let output = scratch.run(&["/proc/kallsyms"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
