@@ -35,6 +35,7 @@
 //! Linux. io_uring is used from 5.6 on; without it (old kernels, containers that refuse it) the same
 //! program reads with `pread`.
 
+mod choose;
 mod config;
 mod engine;
 mod error;
@@ -52,12 +53,13 @@ mod sync;
 mod sys;
 mod workers;
 
+pub use choose::Choice;
 pub use config::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, DEPTH_MAX, EngineKind, Order,
     SLAB_BYTES_MAX, SLOTS_MAX, WORKERS_MAX,
 };
 pub use error::{BoxError, Change, Error, ErrorKind};
-pub use plan::{Choice, Plan};
+pub use plan::Plan;
 pub use source::{Source, SourceKind};
 pub use workers::Block;
 

@@ -1,7 +1,6 @@
-//! Facts + [`Config`] -> [`Plan`], each choice with its reason.
+//! A plan for one source: made from its facts, and carried out.
 //!
-//! `decide` is pure, so that every row of the table can be tested, also those whose device is not in
-//! this machine. Running a plan is a few lines at the end.
+//! Which way of reading is chosen says `choose.rs`; this file gathers what the choice depends on.
 
 use std::fmt;
 use std::fs::File;
@@ -9,65 +8,23 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 
-use crate::config::{
-    CacheMode, Config, ConfigError, DEPTH_MAX, EngineKind, Order, SLAB_BYTES_MAX, SLOTS_MAX,
-};
+use crate::choose::{self, BLOCK_BYTES, Choice, RingPlan, System};
+use crate::config::{CacheMode, Config, EngineKind, Order};
 use crate::engine;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::extents::{Extent, Extents};
-use crate::facts::{Facts, Storage};
+use crate::facts::Facts;
 use crate::pump::Job;
 use crate::request::Request;
 use crate::source::{Source, SourceKind};
 use crate::workers::{self, Block};
 use crate::{stream, sys};
 
-/// Bytes of a block. Direct: 256 KiB, 512 KiB and 1 MiB were within 5 % of each other on a virtio
-/// disk, 128 KiB took 10 % longer; 512 KiB is also what the article on io_uring and BLAKE3 found best
-/// on NVMe. Out of the page cache: 128 KiB to 1 MiB were within 4 %; a copy of this size is still in
-/// the core's own cache when it is consumed.
-const BLOCK_BYTES: u32 = 512 << 10;
-
-/// What is in flight on one thread, in bytes. Medians for 1 GiB in blocks of 512 KiB: 2 MiB in flight
-/// 0.337 s, 4 MiB 0.307, 8 MiB 0.292, 16 MiB 0.309, 32 MiB 0.316: beyond what keeps the device busy,
-/// memory only costs its first touch.
-const IN_FLIGHT_BYTES: u32 = 8 << 20;
-
 /// Block of streams, in bytes: more than a pipe gives at once helps nobody.
 const STREAM_BLOCK_BYTES: u32 = 256 << 10;
 
 /// Largest file that is read in one go, in bytes.
 const WHOLE_BYTES_MAX: u64 = BLOCK_BYTES as u64;
-
-/// Blocks of a disk that turns: long enough that the way to the next one does not count.
-const ROTATIONAL_BLOCK_BYTES: u32 = 4 << 20;
-
-/// A thread pays when it has at least this much to do, in bytes: starting one takes 50-100 us here,
-/// in which one core hashes some 512 KiB.
-const WORKER_BYTES_MIN: u64 = 1 << 20;
-
-/// Seconds per GiB on the machine that this was written on, for files that are partly resident: only
-/// the ratios matter.
-mod cost {
-    /// Reading out of the page cache, two cores, hash included.
-    pub(super) const CACHED: f64 = 0.09;
-    /// Direct from the device.
-    pub(super) const DIRECT: f64 = 0.29;
-    /// From the device through the page cache.
-    pub(super) const FILL: f64 = 0.60;
-}
-
-/// One choice of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
-    /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`; `source` is
-    /// the facts.
-    pub what: &'static str,
-    /// The choice.
-    pub value: String,
-    /// Why.
-    pub why: String,
-}
 
 /// How one source will be read, and why so.
 #[derive(Debug)]
@@ -88,42 +45,6 @@ enum Way {
     Ring(RingPlan),
     /// Sequential `read`, to the end.
     Stream(u32),
-}
-
-/// The ring's part of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RingPlan {
-    pub(crate) engine: EngineKind,
-    pub(crate) cache: CacheMode,
-    pub(crate) block_bytes: u32,
-    pub(crate) depth: u32,
-    pub(crate) slots: u32,
-    /// Threads besides the calling one.
-    pub(crate) workers: u32,
-    /// Slots of each of them, in any order.
-    pub(crate) worker_slots: u32,
-    pub(crate) spread: Spread,
-    /// Alignment of reads in bytes; 1 unless direct.
-    pub(crate) align: u32,
-}
-
-/// When workers start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spread {
-    /// At once: the caller said how many.
-    Asked,
-    /// At once.
-    AtOnce,
-    /// When the device has been faster than one consumer for a while.
-    WhenBehind,
-}
-
-/// What the system offers, apart from the source.
-pub(crate) struct System {
-    /// Whether io_uring can be had, or why not.
-    pub(crate) io_uring: Result<(), String>,
-    /// Processors for this process.
-    pub(crate) cores: u32,
 }
 
 impl<'s> Plan<'s> {
@@ -168,7 +89,7 @@ impl<'s> Plan<'s> {
             Some(_) => Ok(()),
         };
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let (ring, choices) = decide(&facts, config, order, &System { io_uring, cores })?;
+        let (ring, choices) = choose::decide(&facts, config, order, &System { io_uring, cores })?;
         let direct = facts.direct_file.take().filter(|_| ring.cache == CacheMode::Direct);
         Ok(Plan { source, way: Way::Ring(ring), order, direct, choices })
     }
@@ -392,296 +313,3 @@ impl fmt::Display for Plan<'_> {
         Ok(())
     }
 }
-
-/// A size in the largest unit that divides it.
-pub(crate) fn size(bytes: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
-        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} bytes"),
-    }
-}
-
-/// Collects choices while they are made.
-struct Chooser<'a> {
-    facts: &'a Facts,
-    config: &'a Config,
-    order: Order,
-    system: &'a System,
-    choices: Vec<Choice>,
-}
-
-const ASKED: &str = "asked for";
-
-/// The table: which way for which facts.
-pub(crate) fn decide(
-    facts: &Facts,
-    config: &Config,
-    order: Order,
-    system: &System,
-) -> Result<(RingPlan, Vec<Choice>), ErrorKind> {
-    let mut chooser = Chooser { facts, config, order, system, choices: Vec::new() };
-    chooser.describe();
-    let cache = chooser.cache()?;
-    let engine = chooser.engine(cache)?;
-    let block_bytes = chooser.block(engine, cache)?;
-    let workers_asked = config.workers;
-    let (depth, slots) = chooser.depth_and_slots(engine, block_bytes)?;
-    let (workers, spread) = chooser.workers(engine, block_bytes);
-    chooser.note(
-        "order",
-        order.name(),
-        match order {
-            Order::InOrder => "the consumer needs one block after another",
-            Order::AnyOrder => "the consumer takes blocks as they come",
-        },
-    );
-    let worker_slots = match spread {
-        // Each has what the caller said; or all of them together double what is in flight, so that
-        // memory stays bounded.
-        _ if workers_asked.is_some() || engine.is_synchronous() => slots,
-        _ => (slots / workers.max(1)).clamp(2.min(slots), slots),
-    };
-    let align = match cache {
-        CacheMode::Direct => facts.direct.as_ref().copied().unwrap_or(1),
-        _ => 1,
-    };
-    let ring =
-        RingPlan { engine, cache, block_bytes, depth, slots, workers, worker_slots, spread, align };
-    Ok((ring, chooser.choices))
-}
-
-impl Chooser<'_> {
-    fn note(&mut self, what: &'static str, value: impl Into<String>, why: impl Into<String>) {
-        self.choices.push(Choice { what, value: value.into(), why: why.into() });
-    }
-
-    fn describe(&mut self) {
-        let facts = self.facts;
-        let resident = match facts.resident {
-            Some(part) => format!("{:.0} % in the page cache", part * 100.0),
-            None => "not known how much of it is in the page cache".to_owned(),
-        };
-        let direct = match &facts.direct {
-            Ok(align) => format!("direct I/O at multiples of {align}"),
-            Err(why) => format!("no direct I/O: {why}"),
-        };
-        let device = match (facts.rotational, facts.seek) {
-            (Some(true), Some(seek)) => format!(
-                "; the device says that it turns, and answers in {:.2} ms{}",
-                seek.as_secs_f64() * 1e3,
-                if facts.is_rotational() { "" } else { ", so it does not" }
-            ),
-            (Some(true), None) => "; the device turns".to_owned(),
-            _ => String::new(),
-        };
-        let on = if facts.kind == SourceKind::BlockDevice { "" } else { "on " };
-        let why = format!("{on}{}; {resident}; {direct}{device}", facts.file_system);
-        self.note("source", size(facts.len), why);
-    }
-
-    fn cache(&mut self) -> Result<CacheMode, ErrorKind> {
-        let facts = self.facts;
-        if let Some(cache) = self.config.cache {
-            let refused = match cache {
-                CacheMode::Direct => facts.direct.as_ref().err(),
-                CacheMode::Dontcache => facts.dontcache.as_ref().err(),
-                CacheMode::Buffered => None,
-            };
-            if let Some(why) = refused {
-                return Err(ErrorKind::Cache { cache, why: why.clone() });
-            }
-            self.note("cache", cache.name(), ASKED);
-            return Ok(cache);
-        }
-        let resident = facts.resident.unwrap_or(0.0);
-        let percent = resident * 100.0;
-        let buffered = resident * cost::CACHED + (1.0 - resident) * cost::FILL;
-        let misfit = self.config.block_bytes.filter(|block_bytes| {
-            facts.direct.as_ref().is_ok_and(|align| !block_bytes.is_multiple_of(*align))
-        });
-        let (cache, why) = match (&facts.direct, facts.storage) {
-            _ if matches!(self.config.engine, Some(EngineKind::Mmap)) => {
-                (CacheMode::Buffered, "a mapping is of the page cache".to_owned())
-            }
-            _ if matches!(self.config.engine, Some(EngineKind::Null)) => {
-                (CacheMode::Buffered, "nothing is read".to_owned())
-            }
-            (_, Storage::Memory) => {
-                (CacheMode::Buffered, format!("{} is memory already", facts.file_system))
-            }
-            (_, Storage::Network | Storage::Fuse) => {
-                (CacheMode::Buffered, format!("{}: its client reads ahead", facts.file_system))
-            }
-            (Ok(_), _) if buffered >= cost::DIRECT => match misfit {
-                Some(block_bytes) => (
-                    CacheMode::Buffered,
-                    format!("blocks of {block_bytes} bytes do not fit direct I/O"),
-                ),
-                None => (
-                    CacheMode::Direct,
-                    format!(
-                        "{percent:.0} % is in the page cache: reading past it costs less ({:.2} \
-                         against {buffered:.2} s/GiB) and leaves it alone",
-                        cost::DIRECT
-                    ),
-                ),
-            },
-            (Ok(_), _) => (
-                CacheMode::Buffered,
-                format!(
-                    "{percent:.0} % is in the page cache: reading through it costs less \
-                     ({buffered:.2} against {:.2} s/GiB)",
-                    cost::DIRECT
-                ),
-            ),
-            (Err(_), _) if percent >= 99.5 => {
-                (CacheMode::Buffered, "all of it is in the page cache".to_owned())
-            }
-            (Err(why), _) => match &facts.dontcache {
-                Ok(()) => (CacheMode::Dontcache, why.clone()),
-                Err(no_dontcache) => (CacheMode::Buffered, format!("{why}; {no_dontcache}")),
-            },
-        };
-        self.note("cache", cache.name(), why);
-        Ok(cache)
-    }
-
-    fn engine(&mut self, cache: CacheMode) -> Result<EngineKind, ErrorKind> {
-        let io_uring = &self.system.io_uring;
-        let (engine, why) = match (self.config.engine, cache, io_uring) {
-            (Some(EngineKind::IoUring), _, Err(why)) => {
-                let engine = EngineKind::IoUring;
-                return Err(ErrorKind::Engine { engine, why: why.clone() });
-            }
-            (Some(engine), ..) => (engine, ASKED.to_owned()),
-            (None, CacheMode::Direct, Ok(())) => {
-                (EngineKind::IoUring, "many direct reads in flight keep the device busy".to_owned())
-            }
-            (None, CacheMode::Direct, Err(why)) => (EngineKind::Pread, why.clone()),
-            (None, ..) => (
-                EngineKind::Pread,
-                "each thread copies a block into its own cache and consumes it there".to_owned(),
-            ),
-        };
-        self.note("engine", engine.name(), why);
-        Ok(engine)
-    }
-
-    fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {
-        let facts = self.facts;
-        let (mut block_bytes, mut why) = match self.config.block_bytes {
-            Some(block_bytes) => (block_bytes, ASKED),
-            None if facts.is_rotational() => {
-                (ROTATIONAL_BLOCK_BYTES, "the device turns: long reads, one after another")
-            }
-            None if engine == EngineKind::Mmap => {
-                (ROTATIONAL_BLOCK_BYTES, "each block costs a mapping")
-            }
-            None if cache == CacheMode::Direct => (BLOCK_BYTES, "measured best for direct reads"),
-            None => (BLOCK_BYTES, "stays in the core's cache between read and consumer"),
-        };
-        if let (Some(slots), None) = (self.config.slots, self.config.block_bytes) {
-            let most = (SLAB_BYTES_MAX / u64::from(slots)) as u32;
-            if block_bytes > most {
-                block_bytes = 1 << most.ilog2();
-                why = "the most that the slots asked for allow";
-            }
-        }
-        if cache == CacheMode::Direct
-            && let Ok(align) = facts.direct
-            && !block_bytes.is_multiple_of(align)
-        {
-            let why = format!("the block size, {block_bytes}, is no multiple of {align}");
-            return Err(ErrorKind::Cache { cache, why });
-        }
-        self.note("block", size(block_bytes.into()), why);
-        Ok(block_bytes)
-    }
-
-    fn depth_and_slots(
-        &mut self,
-        engine: EngineKind,
-        block_bytes: u32,
-    ) -> Result<(u32, u32), ErrorKind> {
-        let config = self.config;
-        // A slab of more blocks than there are is only in the way.
-        let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
-        let slots_max = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32;
-        let hands_over = self.order == Order::InOrder && config.workers.is_some_and(|n| n > 0);
-        let (depth_wanted, depth_why) = match config.depth {
-            Some(depth) => (depth, ASKED.to_owned()),
-            None if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
-            None if self.facts.is_rotational() => (2, "the device turns: one stream".to_owned()),
-            None => {
-                let depth = (IN_FLIGHT_BYTES / block_bytes).clamp(2, 128);
-                (depth, format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes))))
-            }
-        };
-        let (slots, slots_why) = match config.slots {
-            Some(slots) if slots > slots_max => {
-                return Err(ConfigError::Slab { slots, block_bytes }.into());
-            }
-            Some(slots) => (slots, ASKED.to_owned()),
-            // One is read while the other is consumed.
-            None if engine.is_synchronous() && hands_over => {
-                (2, "one to read into, one to consume".to_owned())
-            }
-            None if engine.is_synchronous() => (1, "each is consumed before the next".to_owned()),
-            None => (depth_wanted.min(slots_max), "one for each request in flight".to_owned()),
-        };
-        let (slots, slots_why) = match slots > blocks {
-            true => (blocks, format!("there are no more blocks ({slots_why}: {slots})")),
-            false => (slots, slots_why),
-        };
-        let depth = depth_wanted.min(slots).min(DEPTH_MAX);
-        let depth_why = match depth < depth_wanted {
-            true => format!("clamped to the slots ({depth_why}: {depth_wanted})"),
-            false => depth_why,
-        };
-        self.note("depth", depth.to_string(), depth_why);
-        self.note("slots", slots.to_string(), slots_why);
-        Ok((depth, slots))
-    }
-
-    fn workers(&mut self, engine: EngineKind, block_bytes: u32) -> (u32, Spread) {
-        let threads_max = self.config.threads_max.unwrap_or(self.system.cores).max(1);
-        let blocks = self.facts.len.div_ceil(block_bytes.into());
-        let useful = (self.facts.len / WORKER_BYTES_MIN).min(blocks - 1).min(1024) as u32;
-        let spare = (threads_max - 1).min(useful);
-        let (workers, spread, why) = match (self.config.workers, self.order) {
-            (Some(n @ 0..=1), _) => (n, Spread::Asked, ASKED.to_owned()),
-            (Some(n), Order::AnyOrder) => (n, Spread::Asked, ASKED.to_owned()),
-            (Some(n), Order::InOrder) => {
-                (1, Spread::Asked, format!("asked for {n}; in order, one consumes"))
-            }
-            (None, Order::InOrder) => {
-                (0, Spread::AtOnce, "in order, this thread consumes".to_owned())
-            }
-            (None, _) if self.facts.is_rotational() => {
-                (0, Spread::AtOnce, "the device turns: one stream".to_owned())
-            }
-            (None, _) if spare == 0 && threads_max > 1 => {
-                (0, Spread::AtOnce, "a thread would cost more than it brings".to_owned())
-            }
-            (None, _) if spare == 0 => (0, Spread::AtOnce, "one thread is allowed".to_owned()),
-            (None, _) if engine.is_synchronous() => {
-                (spare, Spread::AtOnce, "with this one, as many threads as help".to_owned())
-            }
-            (None, _) => {
-                let why = "0 while this thread keeps up with the device".to_owned();
-                (spare, Spread::WhenBehind, why)
-            }
-        };
-        let value = match spread {
-            Spread::WhenBehind => format!("0 to {workers}"),
-            _ => workers.to_string(),
-        };
-        self.note("workers", value, why);
-        (workers, spread)
-    }
-}
-
-#[cfg(test)]
-#[path = "plan_tests.rs"]
-mod tests;

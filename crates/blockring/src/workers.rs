@@ -11,11 +11,11 @@ use std::panic;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use crate::choose::{RingPlan, Spread};
 use crate::config::Order;
 use crate::engine::{self, Engine, Waker};
 use crate::error::{BoxError, ErrorKind};
 use crate::handover::Handover;
-use crate::plan::{RingPlan, Spread};
 use crate::pump::{Deliver, Finished, Job, Pump};
 use crate::slab::Slab;
 
