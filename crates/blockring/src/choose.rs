@@ -79,9 +79,9 @@ pub(crate) enum Spread {
 }
 
 /// What the system offers, apart from the source.
-pub(crate) struct System {
-    /// Whether io_uring can be had, or why not.
-    pub(crate) io_uring: Result<(), String>,
+pub(crate) struct System<'a> {
+    /// Finds out whether io_uring can be had, or why not; asked only where it matters.
+    pub(crate) io_uring: &'a dyn Fn() -> Result<(), String>,
     /// Processors for this process.
     pub(crate) cores: u32,
 }
@@ -100,7 +100,7 @@ struct Chooser<'a> {
     facts: &'a Facts,
     config: &'a Config,
     order: Order,
-    system: &'a System,
+    system: &'a System<'a>,
     choices: Vec<Choice>,
 }
 
@@ -111,16 +111,15 @@ pub(crate) fn decide(
     facts: &Facts,
     config: &Config,
     order: Order,
-    system: &System,
+    system: &System<'_>,
 ) -> Result<(RingPlan, Vec<Choice>), ErrorKind> {
     let mut chooser = Chooser { facts, config, order, system, choices: Vec::new() };
     chooser.describe();
     let cache = chooser.cache()?;
     let engine = chooser.engine(cache)?;
     let block_bytes = chooser.block(engine, cache)?;
-    let workers_asked = config.workers;
     let (depth, slots) = chooser.depth_and_slots(engine, block_bytes)?;
-    let (workers, spread) = chooser.workers(engine, block_bytes);
+    let (workers, spread) = chooser.workers(engine, block_bytes, slots);
     chooser.note(
         "order",
         order.name(),
@@ -129,12 +128,7 @@ pub(crate) fn decide(
             Order::AnyOrder => "the consumer takes blocks as they come",
         },
     );
-    let worker_slots = match spread {
-        // Each has what the caller said; or all of them together double what is in flight, so that
-        // memory stays bounded.
-        _ if workers_asked.is_some() || engine.is_synchronous() => slots,
-        _ => (slots / workers.max(1)).clamp(2.min(slots), slots),
-    };
+    let worker_slots = chooser.worker_slots(engine, block_bytes, slots, workers)?;
     let align = match cache {
         CacheMode::Direct => facts.direct.as_ref().copied().unwrap_or(1),
         _ => 1,
@@ -147,6 +141,17 @@ pub(crate) fn decide(
 impl Chooser<'_> {
     fn note(&mut self, what: &'static str, value: impl Into<String>, why: impl Into<String>) {
         self.choices.push(Choice { what, value: value.into(), why: why.into() });
+    }
+
+    /// Whether moving from one place to another will be dear: the device turns, and is read.
+    fn turns(&self) -> bool {
+        self.facts.is_rotational() && self.buffered_cost() >= cost::DIRECT
+    }
+
+    /// Seconds per GiB through the page cache, for as much of the file as is in it.
+    fn buffered_cost(&self) -> f64 {
+        let resident = self.facts.resident.unwrap_or(0.0);
+        resident * cost::CACHED + (1.0 - resident) * cost::FILL
     }
 
     fn describe(&mut self) {
@@ -189,7 +194,7 @@ impl Chooser<'_> {
         }
         let resident = facts.resident.unwrap_or(0.0);
         let percent = resident * 100.0;
-        let buffered = resident * cost::CACHED + (1.0 - resident) * cost::FILL;
+        let buffered = self.buffered_cost();
         let misfit = self.config.block_bytes.filter(|block_bytes| {
             facts.direct.as_ref().is_ok_and(|align| !block_bytes.is_multiple_of(*align))
         });
@@ -241,18 +246,21 @@ impl Chooser<'_> {
     }
 
     fn engine(&mut self, cache: CacheMode) -> Result<EngineKind, ErrorKind> {
-        let io_uring = &self.system.io_uring;
-        let (engine, why) = match (self.config.engine, cache, io_uring) {
-            (Some(EngineKind::IoUring), _, Err(why)) => {
-                let engine = EngineKind::IoUring;
-                return Err(ErrorKind::Engine { engine, why: why.clone() });
+        let (engine, why) = match (self.config.engine, cache) {
+            (Some(engine), _) => {
+                if engine == EngineKind::IoUring {
+                    (self.system.io_uring)().map_err(|why| ErrorKind::Engine { engine, why })?;
+                }
+                (engine, ASKED.to_owned())
             }
-            (Some(engine), ..) => (engine, ASKED.to_owned()),
-            (None, CacheMode::Direct, Ok(())) => {
-                (EngineKind::IoUring, "many direct reads in flight keep the device busy".to_owned())
-            }
-            (None, CacheMode::Direct, Err(why)) => (EngineKind::Pread, why.clone()),
-            (None, ..) => (
+            (None, CacheMode::Direct) => match (self.system.io_uring)() {
+                Ok(()) => {
+                    let why = "many direct reads in flight keep the device busy";
+                    (EngineKind::IoUring, why.to_owned())
+                }
+                Err(why) => (EngineKind::Pread, why),
+            },
+            (None, _) => (
                 EngineKind::Pread,
                 "each thread copies a block into its own cache and consumes it there".to_owned(),
             ),
@@ -265,7 +273,7 @@ impl Chooser<'_> {
         let facts = self.facts;
         let (mut block_bytes, mut why) = match self.config.block_bytes {
             Some(block_bytes) => (block_bytes, ASKED),
-            None if facts.is_rotational() => {
+            None if self.turns() => {
                 (ROTATIONAL_BLOCK_BYTES, "the device turns: long reads, one after another")
             }
             None if engine == EngineKind::Mmap => {
@@ -305,7 +313,7 @@ impl Chooser<'_> {
         let (depth_wanted, depth_why) = match config.depth {
             Some(depth) => (depth, ASKED.to_owned()),
             None if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
-            None if self.facts.is_rotational() => (2, "the device turns: one stream".to_owned()),
+            None if self.turns() => (2, "the device turns: one stream".to_owned()),
             None => {
                 let depth = (IN_FLIGHT_BYTES / block_bytes).clamp(2, 128);
                 (depth, format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes))))
@@ -313,7 +321,7 @@ impl Chooser<'_> {
         };
         let (slots, slots_why) = match config.slots {
             Some(slots) if slots > slots_max => {
-                return Err(ConfigError::Slab { slots, block_bytes }.into());
+                return Err(ConfigError::Slab { slots, block_bytes, threads: 1 }.into());
             }
             Some(slots) => (slots, ASKED.to_owned()),
             // One is read while the other is consumed.
@@ -337,11 +345,37 @@ impl Chooser<'_> {
         Ok((depth, slots))
     }
 
-    fn workers(&mut self, engine: EngineKind, block_bytes: u32) -> (u32, Spread) {
+    /// Slots of each thread besides the first, in any order.
+    fn worker_slots(
+        &self,
+        engine: EngineKind,
+        block_bytes: u32,
+        slots: u32,
+        workers: u32,
+    ) -> Result<u32, ErrorKind> {
+        if workers == 0 || self.order == Order::InOrder {
+            return Ok(slots);
+        }
+        let wanted = match self.config.workers {
+            // All of them together double what is in flight.
+            None if !engine.is_synchronous() => (slots / workers).clamp(2.min(slots), slots),
+            _ => slots,
+        };
+        let most = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32;
+        let most = most.saturating_sub(slots) / workers;
+        match most < wanted && (self.config.slots.is_some() || most == 0) {
+            true => Err(ConfigError::Slab { slots, block_bytes, threads: workers + 1 }.into()),
+            false => Ok(wanted.min(most)),
+        }
+    }
+
+    fn workers(&mut self, engine: EngineKind, block_bytes: u32, slots: u32) -> (u32, Spread) {
         let threads_max = self.config.threads_max.unwrap_or(self.system.cores).max(1);
         let blocks = self.facts.len.div_ceil(block_bytes.into());
         let useful = (self.facts.len / WORKER_BYTES_MIN).min(blocks - 1).min(1024) as u32;
-        let spare = (threads_max - 1).min(useful);
+        // Each needs a slot at least, within the bound on all of them.
+        let room = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32 - slots;
+        let spare = (threads_max - 1).min(useful).min(room);
         let (workers, spread, why) = match (self.config.workers, self.order) {
             (Some(n @ 0..=1), _) => (n, Spread::Asked, ASKED.to_owned()),
             (Some(n), Order::AnyOrder) => (n, Spread::Asked, ASKED.to_owned()),
@@ -351,7 +385,7 @@ impl Chooser<'_> {
             (None, Order::InOrder) => {
                 (0, Spread::AtOnce, "in order, this thread consumes".to_owned())
             }
-            (None, _) if self.facts.is_rotational() => {
+            (None, _) if self.turns() => {
                 (0, Spread::AtOnce, "the device turns: one stream".to_owned())
             }
             (None, _) if spare == 0 && threads_max > 1 => {

@@ -21,8 +21,8 @@ fn facts() -> Facts {
     }
 }
 
-fn system() -> System {
-    System { io_uring: Ok(()), cores: 8 }
+fn system() -> System<'static> {
+    System { io_uring: &|| Ok(()), cores: 8 }
 }
 
 fn any_order(facts: Facts, config: Config) -> RingPlan {
@@ -78,6 +78,14 @@ fn each_row_of_the_table() {
             0,
         ),
         (
+            "a disk that turns, and a file that is in memory",
+            Facts { rotational: Some(true), seek: seek(8), resident: Some(1.0), ..facts() },
+            Pread,
+            Buffered,
+            Spread::AtOnce,
+            7,
+        ),
+        (
             "an SSD that says it turns",
             Facts { rotational: Some(true), seek: seek(0), ..facts() },
             IoUring,
@@ -122,7 +130,7 @@ fn each_row_of_the_table() {
 
 #[test]
 fn without_io_uring_the_next_engine_reads_and_says_why() {
-    let system = System { io_uring: Err("seccomp".to_owned()), cores: 2 };
+    let system = System { io_uring: &|| Err("seccomp".to_owned()), cores: 2 };
     let (plan, choices) =
         decide(&facts(), &Config::default(), Order::AnyOrder, &system).expect("a plan");
     assert_eq!((plan.engine, plan.cache), (EngineKind::Pread, CacheMode::Direct));
@@ -187,6 +195,23 @@ fn memory_is_bounded_whatever_the_length() {
             assert!(u64::from(plan.slots) <= len.div_ceil(plan.block_bytes.into()));
         }
     }
+}
+
+/// What is asked for on one thread, times the threads.
+#[test]
+fn many_threads_share_the_bound_on_memory() {
+    let config = Config {
+        workers: Some(1024),
+        engine: Some(EngineKind::IoUring),
+        depth: Some(128),
+        ..Config::default()
+    };
+    let plan = any_order(facts(), config.clone());
+    let slots = u64::from(plan.slots + plan.workers * plan.worker_slots);
+    assert!(plan.worker_slots > 0 && slots * u64::from(plan.block_bytes) <= SLAB_BYTES_MAX);
+    let config = Config { slots: Some(128), ..config };
+    let refused = decide(&facts(), &config, Order::AnyOrder, &system());
+    assert!(matches!(refused, Err(ErrorKind::Config(ConfigError::Slab { threads: 1025, .. }))));
 }
 
 #[test]

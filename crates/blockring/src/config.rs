@@ -1,7 +1,8 @@
 //! Every knob, typed, with its legal range; no flags, no environment, no facts of a source.
 //!
-//! `None` means *choose by the facts*: [`Plan`](crate::Plan) does. What is set here is used as it is
-//! or refused, never replaced by something else.
+//! `None` means *choose by the facts*: [`Plan`](crate::Plan) does. An engine, a cache mode or a block
+//! size that is set here is used as it is or refused, never replaced; numbers that exceed what is of
+//! use are clamped, and the plan says so.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +16,7 @@ pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
 pub const DEPTH_MAX: u32 = 32768;
 /// Most slots: as many as requests in flight can ever use.
 pub const SLOTS_MAX: u32 = 32768;
-/// Largest slab (slots x block), in bytes: 1 GiB.
+/// Most memory for blocks in one run (slots x block, over all threads), in bytes: 1 GiB.
 pub const SLAB_BYTES_MAX: u64 = 1 << 30;
 /// Most worker threads.
 pub const WORKERS_MAX: u32 = 1024;
@@ -29,8 +30,7 @@ pub enum EngineKind {
     /// One `preadv2` at a time on the thread that consumes the block.
     Pread,
     /// Blocks lent straight out of a mapping of the page cache. Needs Linux 5.14
-    /// (`MADV_POPULATE_READ`) and
-    /// [`guard_against_truncation`](crate::guard_against_truncation).
+    /// (`MADV_POPULATE_READ`) and [`allow_mmap`](crate::allow_mmap).
     Mmap,
     /// No I/O at all: every read "succeeds" at once and the block holds whatever the slab held.
     /// It measures the cost of this library and of the consumer.
@@ -135,8 +135,16 @@ name_traits!(CacheMode, "cache mode");
 
 /// What the caller wants of a run. The default wants nothing in particular and is almost always
 /// right: every `None` is chosen from the facts of the source.
+///
+/// A source that is read as a stream (a pipe, a file without a length) has only the block size of all
+/// this, and refuses an engine or a cache mode.
+///
+/// ```
+/// use blockring::{CacheMode, Config};
+/// let config = Config { cache: Some(CacheMode::Direct), depth: Some(4), ..Config::default() };
+/// assert!(config.validate().is_ok());
+/// ```
 #[derive(Debug, Clone, Default)]
-#[non_exhaustive]
 pub struct Config {
     /// How requests reach the kernel.
     pub engine: Option<EngineKind>,
@@ -148,7 +156,7 @@ pub struct Config {
     /// Most requests in flight on one thread, `1..=`[`DEPTH_MAX`]. More than `slots` is the same as
     /// `slots`. A synchronous engine has one at a time whatever is said here.
     pub depth: Option<u32>,
-    /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; with the block size at most
+    /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; on all threads together at most
     /// [`SLAB_BYTES_MAX`].
     pub slots: Option<u32>,
     /// Threads besides the calling one, `0..=`[`WORKERS_MAX`]. In [`Order::AnyOrder`] each of them
@@ -176,11 +184,11 @@ pub enum ConfigError {
         /// The greatest legal value.
         max: u64,
     },
-    /// The slab would be larger than [`SLAB_BYTES_MAX`].
+    /// The slots of all threads would take more than [`SLAB_BYTES_MAX`].
     #[error(
-        "{slots} slots of {block_bytes} bytes are {} bytes, and at most {SLAB_BYTES_MAX} bytes \
-         (1 GiB) are allowed: take at most {} slots of this size",
-        u64::from(*.slots) * u64::from(*.block_bytes),
+        "{slots} slots of {block_bytes} bytes on {threads} thread{} are more than 1 GiB: take at \
+         most {} slots of this size in all",
+        if *.threads == 1 { "" } else { "s" },
         SLAB_BYTES_MAX / u64::from(*.block_bytes)
     )]
     Slab {
@@ -188,6 +196,8 @@ pub enum ConfigError {
         slots: u32,
         /// Bytes of a block.
         block_bytes: u32,
+        /// Threads that read.
+        threads: u32,
     },
     /// Two choices that exclude each other.
     #[error("{0}")]
@@ -214,7 +224,7 @@ impl Config {
         if let (Some(slots), Some(block_bytes)) = (self.slots, self.block_bytes)
             && u64::from(slots) * u64::from(block_bytes) > SLAB_BYTES_MAX
         {
-            return Err(ConfigError::Slab { slots, block_bytes });
+            return Err(ConfigError::Slab { slots, block_bytes, threads: 1 });
         }
         if self.engine == Some(EngineKind::Mmap)
             && matches!(self.cache, Some(CacheMode::Direct | CacheMode::Dontcache))

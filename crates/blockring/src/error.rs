@@ -30,10 +30,11 @@ pub enum ErrorKind {
         /// What the kernel said.
         error: io::Error,
     },
-    /// A read failed. Nothing at or after `offset` may be trusted.
+    /// A read failed.
     #[error("read failed at byte {offset}: {error}{}", read_advice(.error))]
     Read {
-        /// Bytes from the start of the source to the first byte that could not be read.
+        /// Where the request that failed starts, in bytes from the start of the source. It is for at
+        /// most one block; which byte of it is bad is not known.
         offset: u64,
         /// What the kernel said.
         error: io::Error,
@@ -41,7 +42,7 @@ pub enum ErrorKind {
     /// The source changed between its opening and the end of the last read.
     #[error("changed while it was read ({0}); try again when nothing writes to it")]
     Changed(Change),
-    /// An engine that was asked for by name cannot be had here.
+    /// An engine cannot be had here: one that was asked for by name, as a rule.
     #[error("engine {engine} cannot be used: {why}")]
     Engine {
         /// The engine that was asked for.
@@ -60,7 +61,10 @@ pub enum ErrorKind {
     /// A [`Config`](crate::Config) that cannot be meant.
     #[error("{0}")]
     Config(#[from] crate::config::ConfigError),
-    /// The system refused memory, a thread or a descriptor.
+    /// The kernel would not say what had become of requests.
+    #[error("waiting for reads to complete: {0}")]
+    Wait(io::Error),
+    /// The system refused memory or a thread, before anything was read.
     #[error("{what}: {error}")]
     Resource {
         /// What was asked for.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, statx};
 
+use crate::config::CacheMode;
 use crate::slab::Slab;
 use crate::source::{Source, SourceKind};
 use crate::sys;
@@ -50,10 +51,10 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Gathers what a plan for `source` depends on. Costs some 20 system calls, and three small
-    /// reads of the device where it claims to be rotational. `wants_dontcache`: the caller asked for
-    /// that mode; else it is looked into only where direct I/O cannot be had, since the look may
-    /// bring a page in.
-    pub(crate) fn of(source: &Source, len: u64, wants_dontcache: bool) -> Facts {
+    /// reads of the device where it claims to be rotational. A cache mode that is asked for is looked
+    /// into wherever the source is; otherwise `dontcache` is only where direct I/O cannot be had,
+    /// since the look may bring a page in.
+    pub(crate) fn of(source: &Source, len: u64, asked: Option<CacheMode>) -> Facts {
         let (file_system, storage) = match source.kind() {
             SourceKind::BlockDevice => ("a block device", Storage::Local),
             _ => file_system(source.file()),
@@ -70,21 +71,27 @@ impl Facts {
             seek: None,
             dontcache: Ok(()),
         };
-        if storage == Storage::Local {
+        if storage == Storage::Local || asked == Some(CacheMode::Direct) {
             let queue = Queue::of(source.device());
             facts.rotational = queue.read("rotational").map(|value| value != 0);
             match open_direct(source, &queue) {
                 Ok((file, align)) => {
-                    if facts.rotational == Some(true) {
-                        facts.seek = seek_time(&file, len, align).ok();
+                    match look(&file, len, align, facts.rotational == Some(true)) {
+                        Ok(seek) => {
+                            facts.seek = seek;
+                            facts.direct = Ok(align);
+                            facts.direct_file = Some(file);
+                        }
+                        Err(error) => {
+                            facts.direct =
+                                Err(format!("direct I/O refused at the first read: {error}"));
+                        }
                     }
-                    facts.direct = Ok(align);
-                    facts.direct_file = Some(file);
                 }
                 Err(why) => facts.direct = Err(why),
             }
         }
-        if wants_dontcache || facts.direct.is_err() {
+        if asked == Some(CacheMode::Dontcache) || facts.direct.is_err() {
             facts.dontcache = dontcache(source.file());
         }
         facts
@@ -216,15 +223,12 @@ fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32), String> {
         return Err("the file system offers no direct I/O for this file".to_owned());
     }
     let file = source.reopen_direct().map_err(|e| format!("direct I/O refused at open: {e}"))?;
-    if let Some(align) = known {
-        return Ok((file, align));
-    }
-    // The file system does not say (Linux before 6.1; btrfs, overlayfs and others still). That it
-    // was opened proves little: overlayfs may refuse the first read instead. So read.
-    let align = queue.read("logical_block_size").unwrap_or(4096);
-    match direct_read(&file, 0, align) {
-        Ok(_) => Ok((file, align)),
-        Err(error) => Err(format!("direct I/O refused at the first read: {error}")),
+    // Where the file system does not say (Linux before 6.1; btrfs, overlayfs and others still), the
+    // device does.
+    let align = known.or_else(|| queue.read("logical_block_size")).unwrap_or(4096);
+    match align <= Slab::ALIGN_BYTES_MAX {
+        true => Ok((file, align)),
+        false => Err(format!("direct I/O here needs memory aligned to {align} bytes")),
     }
 }
 
@@ -237,8 +241,13 @@ fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
     }
 }
 
-/// Median of three scattered direct reads.
-fn seek_time(file: &File, len: u64, align: u32) -> io::Result<Duration> {
+/// Makes the first direct read: that the file could be opened for it proves little (overlayfs may
+/// refuse the read instead). On a device that claims to turn, three scattered reads, and their median
+/// time.
+fn look(file: &File, len: u64, align: u32, turns: bool) -> io::Result<Option<Duration>> {
+    if !turns {
+        return direct_read(file, 0, align).map(|_| None);
+    }
     let bytes = align.max(4096);
     let mut times = [Duration::ZERO; 3];
     // Neither the first nor the last blocks, and far from each other.
@@ -249,7 +258,7 @@ fn seek_time(file: &File, len: u64, align: u32) -> io::Result<Duration> {
         *time = start.elapsed();
     }
     times.sort();
-    Ok(times[1])
+    Ok(Some(times[1]))
 }
 
 /// Asks for one byte without waiting: a kernel or file system without the flag refuses it before it
@@ -297,7 +306,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[7; 100_000]).unwrap();
         let source = Source::open(file.path()).unwrap();
-        let facts = Facts::of(&source, 100_000, true);
+        let facts = Facts::of(&source, 100_000, None);
         assert_eq!((facts.len, facts.kind), (100_000, SourceKind::File));
         if let Ok(align) = facts.direct {
             assert!(align.is_power_of_two() && align <= 65536, "{align}");

@@ -14,7 +14,7 @@
 //! cache or past it, how large the blocks, how many in flight, on how many threads) and why; a
 //! default [`Config`] leaves all of it to the facts. Memory is bounded, whatever the length of the
 //! source. A run that returns `Ok` has read every byte of one source that did not change meanwhile,
-//! as far as size, mtime and ctime show.
+//! as far as size, mtime and ctime show. (Only the engine `null`, for measuring, reads nothing.)
 //!
 //! # Something else with each block
 //!
@@ -90,8 +90,7 @@ pub fn any_order(
     Plan::choose(source, &Config::default(), Order::AnyOrder)?.any_order(consume)
 }
 
-/// Installs a `SIGBUS` handler for the mappings of [`EngineKind::Mmap`], once for the process; that
-/// engine is refused without it.
+/// Allows [`EngineKind::Mmap`], once for the process: installs a `SIGBUS` handler for its mappings.
 ///
 /// A file that is truncated while it is mapped then gives an error instead of ending the process. The
 /// handler touches nothing but this library's own mappings, and passes every other fault on to the
@@ -100,6 +99,13 @@ pub fn any_order(
 /// # Errors
 ///
 /// What `sigaction` says.
-pub fn guard_against_truncation() -> std::io::Result<()> {
+///
+/// # Safety
+///
+/// The blocks of that engine are the page cache itself, and change when anybody writes to the file,
+/// even while they are lent as `&[u8]`. The run then ends with an error, but only after its consumers
+/// have seen the bytes: they must do nothing that is unsound when two looks at one byte differ.
+#[expect(unsafe_code)]
+pub unsafe fn allow_mmap() -> std::io::Result<()> {
     sys::sigbus::install()
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 
-use crate::choose::{self, BLOCK_BYTES, Choice, RingPlan, System};
+use crate::choose::{self, BLOCK_BYTES, Choice, RingPlan, Spread, System};
 use crate::config::{CacheMode, Config, EngineKind, Order};
 use crate::engine;
 use crate::error::{BoxError, Error, ErrorKind};
@@ -41,8 +41,8 @@ pub struct Plan<'s> {
 enum Way {
     /// One `pread` on this thread.
     Whole(u32),
-    /// Through the ring.
-    Ring(RingPlan),
+    /// Through the ring. An engine that was asked for is not replaced.
+    Ring { ring: RingPlan, engine_asked: bool },
     /// Sequential `read`, to the end.
     Stream(u32),
 }
@@ -81,17 +81,13 @@ impl<'s> Plan<'s> {
                 choices: vec![choice],
             });
         }
-        let mut facts = Facts::of(source, len, config.cache == Some(CacheMode::Dontcache));
-        let io_uring = match config.engine {
-            None | Some(EngineKind::IoUring) => {
-                engine::io_uring::usable(config.depth.unwrap_or(32).min(256))
-            }
-            Some(_) => Ok(()),
-        };
+        let mut facts = Facts::of(source, len, config.cache);
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let (ring, choices) = choose::decide(&facts, config, order, &System { io_uring, cores })?;
+        let system = System { io_uring: &engine::io_uring::usable, cores };
+        let (ring, choices) = choose::decide(&facts, config, order, &system)?;
         let direct = facts.direct_file.take().filter(|_| ring.cache == CacheMode::Direct);
-        Ok(Plan { source, way: Way::Ring(ring), order, direct, choices })
+        let way = Way::Ring { ring, engine_asked: config.engine.is_some() };
+        Ok(Plan { source, way, order, direct, choices })
     }
 
     fn stream(source: &'s Source, config: &Config, order: Order) -> Result<Plan<'s>, ErrorKind> {
@@ -99,9 +95,7 @@ impl<'s> Plan<'s> {
         // A regular file of length 0 is empty as a rule; only reading shows that. What it is read
         // with makes no difference to nothing.
         let may_be_empty = kind == SourceKind::File && !source.is_begun();
-        if !may_be_empty
-            && let Some(engine) = config.engine.filter(|&engine| engine != EngineKind::Null)
-        {
+        if !may_be_empty && let Some(engine) = config.engine {
             let why = format!(
                 "it reads regular files and block devices from their start, and this is {}; name no \
                  engine",
@@ -147,7 +141,7 @@ impl<'s> Plan<'s> {
     /// How requests reach the kernel.
     pub fn engine(&self) -> EngineKind {
         match &self.way {
-            Way::Ring(ring) => ring.engine,
+            Way::Ring { ring, .. } => ring.engine,
             Way::Whole(_) | Way::Stream(_) => EngineKind::Pread,
         }
     }
@@ -156,12 +150,13 @@ impl<'s> Plan<'s> {
     pub fn block_bytes(&self) -> u64 {
         match &self.way {
             Way::Whole(len) => u64::from(*len),
-            Way::Ring(ring) => ring.block_bytes.into(),
+            Way::Ring { ring, .. } => ring.block_bytes.into(),
             Way::Stream(block_bytes) => u64::from(*block_bytes),
         }
     }
 
-    /// Reads the whole source and gives each block to `consume`, one after another.
+    /// Reads the whole source and gives each block to `consume`, one after another. A stream can be
+    /// read once: a second run finds it at its end.
     ///
     /// # Errors
     ///
@@ -197,8 +192,17 @@ impl<'s> Plan<'s> {
         self.range_any_order(range, consume)
     }
 
-    /// [`in_order`](Plan::in_order) for a range of a source whose length is known, in bytes. For
-    /// direct reads its start must be a multiple of the alignment: 4096 is, as a rule.
+    /// What the start of a range must be a multiple of, in bytes: the alignment of direct reads, 512
+    /// or 4096 as a rule; 1 for other reads.
+    pub fn align(&self) -> u64 {
+        match &self.way {
+            Way::Ring { ring, .. } => ring.align.into(),
+            Way::Whole(_) | Way::Stream(_) => 1,
+        }
+    }
+
+    /// [`in_order`](Plan::in_order) for a range of a source whose length is known, in bytes. Its start
+    /// must be a multiple of [`align`](Plan::align). What of it is past the end is left out.
     ///
     /// # Errors
     ///
@@ -211,9 +215,12 @@ impl<'s> Plan<'s> {
         self.finish(match &self.way {
             Way::Stream(bytes) => stream::read_to_end(self.source, *bytes, &mut consume),
             Way::Whole(_) => self.read_whole(range, &mut consume),
-            Way::Ring(ring) => self.with_job(ring, range, |job| match ring.workers {
-                0 => workers::inline(job, ring, &mut consume),
-                _ => workers::hand_over(job, ring, &mut consume),
+            Way::Ring { .. } => self.with_job(range, |job, ring| {
+                // Workers that only might start, in any order, are no use here.
+                match ring.workers > 0 && ring.spread == Spread::Asked {
+                    true => workers::hand_over(job, ring, &mut consume),
+                    false => workers::inline(job, ring, &mut consume),
+                }
             }),
         })
     }
@@ -231,8 +238,8 @@ impl<'s> Plan<'s> {
         self.finish(match &self.way {
             Way::Stream(bytes) => stream::read_to_end(self.source, *bytes, &mut |b| consume(b)),
             Way::Whole(_) => self.read_whole(range, &mut |b| consume(b)),
-            Way::Ring(ring) => {
-                self.with_job(ring, range, |job| workers::spread(job, ring, &consume))
+            Way::Ring { .. } => {
+                self.with_job(range, |job, ring| workers::spread(job, ring, &consume))
             }
         })
     }
@@ -241,33 +248,38 @@ impl<'s> Plan<'s> {
     fn finish(&self, result: Result<(), ErrorKind>) -> Result<(), Error> {
         let result = match result {
             Ok(()) => self.source.unchanged(),
-            // Pages went away under a mapping: as a rule since the file was truncated, which may have
-            // grown again since.
-            Err(ErrorKind::Read { offset, error })
-                if error.raw_os_error() == Some(libc::EFAULT) =>
-            {
-                self.source.unchanged().and(Err(ErrorKind::Read { offset, error }))
-            }
-            Err(other) => Err(other),
+            // What the file is now says better what happened than the read that met its end; or than
+            // the one that met a page gone from under a mapping: of a file that was truncated, as a
+            // rule, and may have grown again since.
+            Err(error) if is_sign_of_change(&error) => self.source.unchanged().and(Err(error)),
+            Err(error) => Err(error),
         };
         result.map_err(|kind| Error::new(self.source.path(), kind))
     }
 
-    fn with_job<R>(
+    fn with_job(
         &self,
-        ring: &RingPlan,
         range: Range<u64>,
-        run: impl FnOnce(&Job<'_>) -> Result<R, ErrorKind>,
-    ) -> Result<R, ErrorKind> {
+        mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
+    ) -> Result<(), ErrorKind> {
+        let Way::Ring { ring, engine_asked } = &self.way else { return Ok(()) };
         let source_len = self.source.len().unwrap_or(0);
-        let range = range.start.min(source_len)..range.end.min(source_len);
-        run(&Job {
+        let end = range.end.min(source_len);
+        let job = Job {
             fd: self.direct.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
             flags: if ring.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 },
             align: ring.align,
             source_len,
-            extents: Extents::new(range, ring.block_bytes),
-        })
+            extents: Extents::new(range.start.min(end)..end, ring.block_bytes),
+        };
+        match run(&job, ring) {
+            // It worked a moment ago, but not for a ring of this size, or not any more; nothing has
+            // been read yet.
+            Err(ErrorKind::Engine { .. }) if !engine_asked && ring.engine != EngineKind::Pread => {
+                run(&job, &RingPlan { engine: EngineKind::Pread, ..ring.clone() })
+            }
+            result => result,
+        }
     }
 
     fn read_whole(
@@ -300,6 +312,15 @@ impl<'s> Plan<'s> {
         }
         consume(Block { index: 0, offset: range.start, bytes: &buffer })
             .map_err(ErrorKind::Consumer)
+    }
+}
+
+/// Whether an error is what a change of the file looks like from the place of a read.
+fn is_sign_of_change(error: &ErrorKind) -> bool {
+    match error {
+        ErrorKind::Changed(_) => true,
+        ErrorKind::Read { error, .. } => error.raw_os_error() == Some(libc::EFAULT),
+        _ => false,
     }
 }
 

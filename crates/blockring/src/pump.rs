@@ -65,6 +65,9 @@ pub(crate) trait Deliver {
         true
     }
 
+    /// The pump has stopped: because all was delivered, or because of an error.
+    fn finish(&mut self, _complete: bool) {}
+
     /// How many finished blocks wait, of `depth` that can be in flight: the consumer is the
     /// bottleneck when this stays high.
     fn backlog(&mut self, _blocks: u32, _depth: u32) {}
@@ -76,10 +79,7 @@ pub(crate) struct Pump<'a> {
     slab: Option<&'a Slab>,
     engine: Box<dyn Engine>,
     ring: Ring,
-    depth: u32,
     requests: Vec<Option<Request>>,
-    /// Where the block of each slot lies, once it is there.
-    blocks: Vec<*const u8>,
     /// Submitted since the engine last handed requests to the kernel.
     queued: u32,
     flush_at: u32,
@@ -103,9 +103,7 @@ impl<'a> Pump<'a> {
             slab,
             engine,
             ring: Ring::new(slots, depth, order),
-            depth,
             requests: vec![None; slots as usize],
-            blocks: vec![std::ptr::null(); slots as usize],
             queued: 0,
             flush_at: (FLUSH_BYTES / block_bytes).clamp(1, (depth / 4).max(1)),
             done: Vec::with_capacity(depth as usize),
@@ -124,7 +122,7 @@ impl<'a> Pump<'a> {
             self.take_returned(to)?;
             self.request()?;
             if let Some(slot) = self.ring.lend() {
-                to.backlog(self.ring.backlog(), self.depth);
+                to.backlog(self.ring.backlog(), self.ring.depth());
                 self.lend(slot, to)?;
             } else if self.ring.in_flight() > 0 {
                 self.wait(to.may_sleep())?;
@@ -144,7 +142,10 @@ impl<'a> Pump<'a> {
             let Some(extent) = self.job.extents.claim() else { break };
             let slot = self.ring.request().expect("can_request said so");
             self.requests[slot as usize] = Some(Request::new(extent));
-            self.submit(slot)?;
+            if self.submit(slot)? {
+                // It was read at once: it is consumed before the next, while it is in the cache.
+                break;
+            }
         }
         // With nothing to lend, the wait that follows hands them over.
         if self.queued >= self.flush_at && self.ring.can_lend() {
@@ -153,9 +154,8 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Asks for what is missing of the extent of `slot`, until it is whole or the engine takes its
-    /// time.
-    fn submit(&mut self, slot: u32) -> Result<(), ErrorKind> {
+    /// Asks for what is missing of the extent of `slot`. True: it is whole already.
+    fn submit(&mut self, slot: u32) -> Result<bool, ErrorKind> {
         loop {
             let read = self.read_for(slot);
             // SAFETY: the slot is requested, so that nobody else uses its memory, and the read asks
@@ -164,11 +164,11 @@ impl<'a> Pump<'a> {
             match unsafe { self.engine.submit(read) } {
                 Ok(None) => {
                     self.queued += 1;
-                    return Ok(());
+                    return Ok(false);
                 }
                 Ok(Some(completion)) => {
                     if self.complete(completion)? {
-                        return Ok(());
+                        return Ok(true);
                     }
                 }
                 Err(error) => {
@@ -194,16 +194,12 @@ impl<'a> Pump<'a> {
     /// Takes a completion down. False: something is missing, and must be asked for again. After an
     /// error the slot is not in flight any more.
     fn complete(&mut self, completion: Completion) -> Result<bool, ErrorKind> {
-        let Completion { slot, result, lent } = completion;
+        let Completion { slot, result } = completion;
         let request = self.requests[slot as usize].as_mut().expect("a completion has a request");
         let result = request.complete(result, self.job.align, self.job.source_len);
         if !matches!(result, Ok(false)) {
             self.ring.complete(slot);
         }
-        self.blocks[slot as usize] = match self.slab {
-            Some(slab) => slab.slot(slot),
-            None => lent,
-        };
         result
     }
 
@@ -211,8 +207,7 @@ impl<'a> Pump<'a> {
         let result = self.engine.wait(block, &mut self.done);
         self.queued = 0;
         let mut done = std::mem::take(&mut self.done);
-        let mut first = result
-            .map_err(|error| ErrorKind::Resource { what: "waiting for reads to complete", error });
+        let mut first = result.map_err(ErrorKind::Wait);
         // Every completion is taken down even after an error, so that the ring knows what is still
         // in flight.
         for completion in done.drain(..) {
@@ -234,7 +229,11 @@ impl<'a> Pump<'a> {
 
     fn lend(&mut self, slot: u32, to: &mut dyn Deliver) -> Result<(), ErrorKind> {
         let extent = self.requests[slot as usize].expect("a ready slot has a request").extent;
-        match to.deliver(Finished { slot, extent, bytes: self.blocks[slot as usize] })? {
+        let bytes = match self.slab {
+            Some(slab) => slab.slot(slot),
+            None => self.engine.lent(slot),
+        };
+        match to.deliver(Finished { slot, extent, bytes })? {
             true => self.free(slot),
             false => Ok(()),
         }

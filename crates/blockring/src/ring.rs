@@ -100,6 +100,11 @@ impl Ring {
         self.free.push(slot);
     }
 
+    /// Most slots that the kernel may write into.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
     /// Slots that the kernel may write into.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight

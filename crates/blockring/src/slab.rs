@@ -75,6 +75,14 @@ impl Slab {
         self.base.as_ptr().wrapping_add(slot as usize * self.stride_bytes)
     }
 
+    /// The largest alignment of slots, in bytes.
+    pub(crate) const ALIGN_BYTES_MAX: u32 = SLOT_ALIGN_BYTES as u32;
+
+    #[cfg(test)]
+    pub(crate) fn is_leaked(&self) -> bool {
+        self.leaked.load(Ordering::Relaxed)
+    }
+
     /// Gives the memory up for good: the kernel may still write into it.
     pub(crate) fn leak(&self) {
         self.leaked.store(true, Ordering::Relaxed);

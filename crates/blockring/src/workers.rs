@@ -6,7 +6,6 @@
 //! times as long on a file in the page cache.) In order, finished blocks are handed over.
 #![allow(unsafe_code)]
 
-use std::io;
 use std::panic;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -69,18 +68,22 @@ impl Reader {
         Ok(Reader { engine, slab, slots, depth })
     }
 
-    /// Pumps the extents of `job` into `to`.
-    fn pump(
+    /// Pumps the extents of `job` into what `to` makes.
+    fn pump<D: Deliver>(
         self,
         job: &Job<'_>,
         plan: &RingPlan,
         order: Order,
-        to: &mut dyn Deliver,
+        to: impl FnOnce() -> D,
     ) -> Result<(), ErrorKind> {
-        // The slab is dropped after the pump, which drains the engine.
+        // Dropped in reverse: first what was lent comes back, then the engine is drained, then the
+        // memory goes.
         let Reader { engine, slab, slots, depth } = self;
         let mut pump = Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, order);
-        pump.run(to)
+        let mut to = to();
+        let result = pump.run(&mut to);
+        to.finish(result.is_ok());
+        result
     }
 }
 
@@ -120,8 +123,8 @@ pub(crate) fn inline(
     plan: &RingPlan,
     consume: ConsumeInOrder<'_>,
 ) -> Result<(), ErrorKind> {
-    let mut to = Inline { consume, device_is_ahead: || (), ahead: 0 };
-    Reader::new(plan, plan.slots, false)?.pump(job, plan, Order::InOrder, &mut to)
+    let to = || Inline { consume, device_is_ahead: || (), ahead: 0 };
+    Reader::new(plan, plan.slots, false)?.pump(job, plan, Order::InOrder, to)
 }
 
 /// In any order, on this thread and up to `plan.workers` more, each with a ring of its own.
@@ -130,50 +133,53 @@ pub(crate) fn spread(
     plan: &RingPlan,
     consume: ConsumeAnyOrder<'_>,
 ) -> Result<(), ErrorKind> {
+    // Made first: without it there is nothing to spread, and nothing was read yet.
+    let first = Reader::new(plan, plan.slots, false)?;
     let failed = Mutex::new(None);
     let fail = |error| {
         job.extents.stop();
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     };
-    let work = |slots, device_is_ahead: &mut dyn FnMut()| {
+    let work = |reader: Reader, device_is_ahead: &mut dyn FnMut()| {
         let _guard = StopOnPanic(job);
-        let mut to = Inline { consume, device_is_ahead, ahead: 0 };
-        Reader::new(plan, slots, false)?.pump(job, plan, Order::AnyOrder, &mut to)
+        let to = || Inline { consume, device_is_ahead, ahead: 0 };
+        if let Err(error) = reader.pump(job, plan, Order::AnyOrder, to) {
+            fail(error);
+        }
+    };
+    let start = || match Reader::new(plan, plan.worker_slots, false) {
+        Ok(reader) => work(reader, &mut || ()),
+        Err(error) if plan.spread == Spread::Asked => fail(error),
+        // A worker that nobody asked for is not missed.
+        Err(_) => {}
     };
     thread::scope(|scope| {
-        let mut spawned = 0;
-        let mut spawn = || -> io::Result<()> {
-            if spawned < plan.workers && job.extents.left() > 0 {
-                spawned += 1;
-                thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, || {
-                    match work(plan.worker_slots, &mut || ()) {
-                        // A worker that nobody asked for and that cannot start is not missed.
-                        Err(ErrorKind::Engine { .. } | ErrorKind::Resource { .. })
-                            if plan.spread != Spread::Asked => {}
-                        Err(error) => fail(error),
-                        Ok(()) => {}
-                    }
-                })?;
+        let mut workers = Vec::new();
+        let mut spawn = || {
+            if workers.len() as u32 == plan.workers || job.extents.left() == 0 {
+                return;
             }
-            Ok(())
-        };
-        if plan.spread != Spread::WhenBehind {
-            for _ in 0..plan.workers {
-                if let Err(error) = spawn()
-                    && plan.spread == Spread::Asked
-                {
+            match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, start) {
+                Ok(worker) => workers.push(worker),
+                Err(error) if plan.spread == Spread::Asked => {
                     fail(ErrorKind::Resource { what: "starting a worker thread", error });
                 }
-            }
-        }
-        let mut spawn_when_behind = || {
-            if plan.spread == Spread::WhenBehind {
-                // Without another thread this one goes on alone.
-                let _ = spawn();
+                // This thread goes on with those that there are.
+                Err(_) => {}
             }
         };
-        if let Err(error) = work(plan.slots, &mut spawn_when_behind) {
-            fail(error);
+        if plan.spread != Spread::WhenBehind {
+            (0..plan.workers).for_each(|_| spawn());
+        }
+        work(first, &mut || {
+            if plan.spread == Spread::WhenBehind {
+                spawn();
+            }
+        });
+        for worker in workers {
+            if let Err(payload) = worker.join() {
+                panic::resume_unwind(payload);
+            }
         }
     });
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
@@ -204,29 +210,14 @@ pub(crate) fn hand_over(
         let consumer = builder
             .spawn_scoped(scope, || consume_handed_over(&handover, waker.as_ref(), consume))
             .map_err(|error| ErrorKind::Resource { what: "starting a worker thread", error })?;
-        let read = pump_handed_over(reader, job, plan, &handover);
+        let lender = || Lender { handover: &handover, discard: true };
+        let read = reader.pump(job, plan, Order::InOrder, lender);
         // What the consumer said comes first: it is why the pump was told that nobody is there.
         match consumer.join() {
             Ok(consumed) => consumed.map_err(ErrorKind::Consumer).and(read),
             Err(payload) => panic::resume_unwind(payload),
         }
     })
-}
-
-fn pump_handed_over(
-    reader: Reader,
-    job: &Job<'_>,
-    plan: &RingPlan,
-    handover: &Handover<Finished>,
-) -> Result<(), ErrorKind> {
-    let Reader { engine, slab, slots, depth } = reader;
-    let mut pump =
-        Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, Order::InOrder);
-    // Dropped before the pump and the slab: see there.
-    let mut lender = Lender { handover, discard: true };
-    let result = pump.run(&mut lender);
-    lender.discard = result.is_err();
-    result
 }
 
 /// Hands blocks over. Its drop waits until the consumer holds none, so that the memory may go.
@@ -256,6 +247,10 @@ impl Deliver for Lender<'_> {
 
     fn may_sleep(&mut self) -> bool {
         self.handover.may_sleep()
+    }
+
+    fn finish(&mut self, complete: bool) {
+        self.discard = !complete;
     }
 }
 

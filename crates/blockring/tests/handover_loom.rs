@@ -48,12 +48,14 @@ fn world() -> Arc<World> {
     Arc::new(World { handover: Handover::new(), eventfd: Eventfd::new() })
 }
 
-/// The consumer's side, as `workers.rs` has it. Returns what it consumed.
-fn consume(world: &World, end_after: usize) -> Vec<u32> {
+/// The consumer's side, as `workers.rs` has it: one that fails at its n-th block ends without giving
+/// that back. Returns what it consumed.
+fn consume(world: &World, fails_at: usize) -> Vec<u32> {
     let mut consumed = Vec::new();
-    while consumed.len() < end_after
-        && let Some(slot) = world.handover.next()
-    {
+    while let Some(slot) = world.handover.next() {
+        if consumed.len() == fails_at {
+            break;
+        }
         consumed.push(slot);
         if world.handover.give_back(slot) {
             world.eventfd.raise();

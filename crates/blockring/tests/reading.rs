@@ -1,6 +1,7 @@
 //! What a consumer sees, and what a run says, on real files: every engine, both orders, with and
 //! without workers; files that change, fail, or are given up.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -49,7 +50,7 @@ impl Drop for Scratch {
 
 /// Every engine that reads, with the cache modes that it has.
 fn ways() -> Vec<(EngineKind, CacheMode)> {
-    blockring::guard_against_truncation().unwrap();
+    allow_mmap();
     let mut ways = vec![(EngineKind::Mmap, CacheMode::Buffered)];
     for engine in [EngineKind::IoUring, EngineKind::Pread] {
         ways.extend(CacheMode::ALL.map(|cache| (engine, cache)));
@@ -75,14 +76,21 @@ fn skip(why: &str) {
     assert!(std::env::var_os("STRICT").is_none_or(|value| value != "1"), "STRICT: {why}");
 }
 
+fn allow_mmap() {
+    #[expect(unsafe_code)]
+    // SAFETY: our consumers only compare and add bytes.
+    unsafe { blockring::allow_mmap() }.unwrap();
+}
+
 fn config(engine: EngineKind, cache: CacheMode, workers: u32) -> Config {
-    let mut config = Config::default();
-    config.engine = Some(engine);
-    config.cache = Some(cache);
-    config.block_bytes = Some(BLOCK_BYTES);
-    config.depth = Some(4);
-    config.workers = Some(workers);
-    config
+    Config {
+        engine: Some(engine),
+        cache: Some(cache),
+        block_bytes: Some(BLOCK_BYTES),
+        depth: Some(4),
+        workers: Some(workers),
+        ..Config::default()
+    }
 }
 
 /// Runs `test` for every engine, cache mode, order and number of workers. The consumer that it is
@@ -168,7 +176,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
         (
             "shrinks",
             |file| file.set_len(LEN / 2).unwrap(),
-            |change| matches!(change, Change::Shrank { from: LEN, to } if to < LEN),
+            |change| matches!(change, Change::Shrank { from: LEN, to } if to == LEN / 2),
         ),
         (
             "is rewritten",
@@ -200,7 +208,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
 /// process lives, the bytes read as zeros, and the run fails.
 #[test]
 fn a_truncation_under_a_lent_mapping_is_survived() {
-    blockring::guard_against_truncation().unwrap();
+    allow_mmap();
     for order in [Order::InOrder, Order::AnyOrder] {
         for workers in [0, 1] {
             let scratch = Scratch::new(&content(LEN));
@@ -224,7 +232,7 @@ fn a_truncation_under_a_lent_mapping_is_survived() {
                 Order::AnyOrder => plan.any_order(consume),
             };
             match result.expect_err("bytes that are gone").kind() {
-                ErrorKind::Changed(Change::Shrank { from: LEN, to }) => assert!(*to <= LEN),
+                ErrorKind::Changed(Change::Shrank { from: LEN, to: 1000 }) => {}
                 other => panic!("{order:?}: {other}"),
             }
             // And other files go on.
@@ -257,16 +265,14 @@ fn a_consumer_that_panics_ends_the_run_with_its_panic() {
     let scratch = Scratch::new(&content(LEN));
     for_each_way(|name, run| {
         let source = Source::open(&scratch.0).unwrap();
-        let consumed = AtomicU64::new(0);
         let caught = catch_unwind(AssertUnwindSafe(|| {
             run(&source, &|block| {
-                consumed.fetch_add(1, Ordering::Relaxed);
                 // A panic, without the message and backtrace of one.
                 if block.index == 3 { resume_unwind(Box::new("three")) } else { Ok(()) }
             })
         }));
-        assert!(caught.is_err(), "{name}: the panic was swallowed");
-        assert!(consumed.into_inner() <= BLOCKS);
+        let payload = caught.expect_err(name);
+        assert_eq!(payload.downcast_ref(), Some(&"three"), "{name}: another panic");
     });
 }
 
@@ -350,18 +356,66 @@ fn a_cold_run_leaves_nothing_in_the_page_cache() {
         ));
     }
     plan.any_order(|_| Ok(())).unwrap();
-    // Asked again, the facts say how much is resident now.
-    let again = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
-    let facts = &again.choices()[0].why;
-    assert!(facts.contains("; 0 % in the page cache") || facts.contains("not known"), "{facts}");
+    let fincore = std::process::Command::new("fincore")
+        .args(["--bytes", "--noheadings", "--output", "PAGES"])
+        .arg(&scratch.0)
+        .output();
+    match fincore {
+        Ok(output) if output.status.success() => {
+            assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0", "pages left");
+        }
+        _ => skip("the number of pages left in the page cache: fincore is not installed"),
+    }
+}
+
+#[test]
+fn a_second_thread_helps_when_the_consumer_is_behind() {
+    let expected = content(16 << 20);
+    let scratch = Scratch::new(&expected);
+    for (engine, cache) in ways() {
+        let config = Config {
+            engine: Some(engine),
+            cache: Some(cache),
+            block_bytes: Some(BLOCK_BYTES),
+            depth: Some(4),
+            threads_max: Some(3),
+            ..Config::default()
+        };
+        let source = Source::open(&scratch.0).unwrap();
+        let seen = Mutex::new(Vec::new());
+        let plan = Plan::choose(&source, &config, Order::AnyOrder).unwrap();
+        plan.any_order(|block| {
+            // Far slower than any device.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            seen.lock().unwrap().push((block.offset, std::thread::current().id()));
+            Ok(())
+        })
+        .unwrap();
+        let seen = seen.into_inner().unwrap();
+        let offsets: BTreeSet<_> = seen.iter().map(|(offset, _)| *offset).collect();
+        let threads: HashSet<_> = seen.iter().map(|(_, thread)| *thread).collect();
+        assert_eq!((seen.len(), offsets.len()), (256, 256), "{engine} {cache}: not all, once");
+        assert_eq!(threads.len(), 3, "{engine} {cache}");
+    }
+}
+
+#[test]
+fn a_range_that_is_no_range_is_empty() {
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    let plan = Plan::choose(&source, &Config::default(), Order::InOrder).unwrap();
+    #[expect(clippy::reversed_empty_ranges)]
+    for range in [5..5, LEN..5, LEN + 4096..LEN + 8192, u64::MAX..0] {
+        plan.range_in_order(range.clone(), |_| panic!("a block of nothing")).unwrap();
+        plan.range_any_order(range, |_| panic!("a block of nothing")).unwrap();
+    }
 }
 
 #[test]
 fn an_engine_that_cannot_be_had_is_refused_by_name() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let pipe = Source::from_file(File::from(std::os::fd::OwnedFd::from(reader)), "-").unwrap();
-    let mut config = Config::default();
-    config.engine = Some(EngineKind::IoUring);
+    let config = Config { engine: Some(EngineKind::IoUring), ..Config::default() };
     let error = Plan::choose(&pipe, &config, Order::InOrder).unwrap_err();
     assert!(error.to_string().contains("engine io_uring cannot be used"), "{error}");
     assert!(error.to_string().contains("name no engine"), "{error}");

@@ -142,7 +142,7 @@ pub(crate) struct Args {
     )]
     depth: Option<u32>,
 
-    /// Blocks of memory on one thread, 1 to 32768; times the block size at most 1GiB
+    /// Blocks of memory on one thread, 1 to 32768; 1GiB in all at most
     #[arg(
         long,
         value_name = "N",
@@ -203,7 +203,11 @@ impl Args {
     /// a tenth of the time in which a small file is hashed (measured: see the README).
     fn of_names_alone(line: &[OsString]) -> Option<Args> {
         let names = line.get(1..)?;
-        let is_name = |name: &OsString| !name.as_encoded_bytes().starts_with(b"-") || name == "-";
+        let is_name = |name: &OsString| match name.as_encoded_bytes() {
+            b"-" => true,
+            [first, ..] => *first != b'-',
+            [] => false,
+        };
         names.iter().all(is_name).then(|| Args {
             files: names.iter().map(PathBuf::from).collect(),
             keyed: false,
@@ -237,17 +241,17 @@ impl Args {
 
     /// What the options say about reading.
     pub(crate) fn config(&self) -> Config {
-        let mut config = Config::default();
-        config.engine = self.engine;
-        config.cache = self.cache;
-        config.block_bytes = self.block_size;
-        config.depth = self.depth;
-        config.slots = self.slots;
-        config.workers = self.workers;
         let environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok();
-        config.threads_max =
-            self.num_threads.filter(|&n| n > 0).or_else(|| environment().filter(|&n| n > 0));
-        config
+        let given = |n: &u32| *n > 0;
+        Config {
+            engine: self.engine,
+            cache: self.cache,
+            block_bytes: self.block_size,
+            depth: self.depth,
+            slots: self.slots,
+            workers: self.workers,
+            threads_max: self.num_threads.filter(given).or_else(|| environment().filter(given)),
+        }
     }
 
     /// Whether a file may be mapped, so that its truncation must be survived.
@@ -307,6 +311,23 @@ mod tests {
     #[test]
     fn the_definitions_are_sound() {
         Args::command().debug_assert();
+    }
+
+    /// The short way has to give what the parser gives, or leave the line to it.
+    #[test]
+    fn names_alone_are_parsed_as_by_the_parser() {
+        let lines: [&[&str]; 8] =
+            [&[], &["a"], &["a", "-", "b c"], &[""], &["a", ""], &["--"], &["-a"], &["a", "--tag"]];
+        for names in lines {
+            let line: Vec<_> = ["ringsum"].iter().chain(names).map(OsString::from).collect();
+            let parsed = Args::command().try_get_matches_from(&line);
+            let parsed = parsed.and_then(|matches| Args::from_arg_matches(&matches));
+            match Args::of_names_alone(&line) {
+                Some(args) => assert_eq!(args, parsed.expect("a line of names")),
+                None => assert!(parsed.is_err() || names.iter().any(|name| name.starts_with('-'))),
+            }
+        }
+        assert!(Args::of_names_alone(&["ringsum".into(), "a".into()]).is_some());
     }
 
     #[test]

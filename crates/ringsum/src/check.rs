@@ -37,7 +37,9 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
         [] => &[Path::new("-").to_owned()],
         lists => lists,
     };
-    session.progress.expect(|| lists.iter().map(|list| listed_bytes(list)).sum());
+    session
+        .progress
+        .expect(|| lists.iter().map(|list| listed_bytes(list)).fold(0, u64::saturating_add));
     let mut counts = Counts::default();
     for list in lists {
         check_list(&mut session, list, &mut counts)?;
@@ -195,7 +197,8 @@ fn listed_bytes(list: &Path) -> u64 {
     let mut bytes = 0;
     while let Ok(Some((_, line))) = lines.next() {
         if let Ok(Some(entry)) = checkfile::parse(line) {
-            bytes += length(Path::new(OsStr::from_bytes(&entry.name)));
+            let name = Path::new(OsStr::from_bytes(&entry.name));
+            bytes = length(name).saturating_add(bytes);
         }
     }
     bytes

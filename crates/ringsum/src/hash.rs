@@ -1,8 +1,10 @@
 //! `ringsum FILE...`: a line for each input, in the order of the arguments.
 
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use blockring::Source;
 use ringsum::Digest;
 use ringsum::checkfile::{self, Style};
 
@@ -19,7 +21,7 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
         [] => &[Path::new("-").to_owned()],
         files => files,
     };
-    session.progress.expect(|| files.iter().map(|path| length(path)).sum());
+    session.progress.expect(|| files.iter().map(|path| length(path)).fold(0, u64::saturating_add));
     let mut status = Status::Success;
     for path in files {
         match session.digest(path) {
@@ -35,9 +37,15 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Bytes that `path` will take to hash, as far as is known before.
+/// Bytes that `path` will take to hash, as far as is known before it is opened.
 pub(crate) fn length(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_block_device() => {
+            Source::open(path).ok().and_then(|device| device.len()).unwrap_or(0)
+        }
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        _ => 0,
+    }
 }
 
 fn print(session: &Session<'_>, path: &Path, digest: &Digest) -> Result<(), OutputError> {

@@ -208,12 +208,12 @@ fn add_block(
 pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Result<Subtree, Error> {
     let len = range.end.saturating_sub(range.start);
     tree::check(range.start, len, source.len().unwrap_or(0))?;
-    let mut config = options.config.clone();
-    if !range.start.is_multiple_of(4096) {
-        // A range under 4 KiB may start inside a sector.
-        config.cache.get_or_insert(CacheMode::Buffered);
+    let mut plan = plan(source, &options.config)?;
+    if !range.start.is_multiple_of(plan.align()) && options.config.cache.is_none() {
+        // A small range may start inside a sector.
+        let config = Config { cache: Some(CacheMode::Buffered), ..options.config.clone() };
+        plan = self::plan(source, &config)?;
     }
-    let plan = plan(source, &config)?;
     if plan.engine() == EngineKind::Null {
         return Err(Error::NothingRead);
     }

@@ -7,6 +7,7 @@
 //! out of order values come.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use blake3::hazmat::{self, ChainingValue, HasherExt};
 
@@ -110,19 +111,37 @@ pub struct Tree<'m> {
     /// The node that is not merged any more: 1 node of a range, or the 2 below a root.
     tops: u64,
     pending: BTreeMap<(u32, u64), ChainingValue>,
+    /// Which of two parts is the right one, nobody can tell.
+    overlaps: bool,
 }
 
 impl<'m> Tree<'m> {
     /// A tree over an input of `len` bytes.
     pub fn new(len: u64, mode: &'m Mode) -> Tree<'m> {
         let chunks = len.div_ceil(CHUNK_BYTES);
-        Tree { mode, offset: 0, total: len, chunks, tops: 2, pending: BTreeMap::new() }
+        Tree {
+            mode,
+            offset: 0,
+            total: len,
+            chunks,
+            tops: 2,
+            pending: BTreeMap::new(),
+            overlaps: false,
+        }
     }
 
     /// A tree over a range that `check` approved.
     pub(crate) fn of_range(offset: u64, len: u64, mode: &'m Mode) -> Tree<'m> {
         let chunks = len.div_ceil(CHUNK_BYTES);
-        Tree { mode, offset, total: len, chunks, tops: 1, pending: BTreeMap::new() }
+        Tree {
+            mode,
+            offset,
+            total: len,
+            chunks,
+            tops: 1,
+            pending: BTreeMap::new(),
+            overlaps: false,
+        }
     }
 
     /// Adds a part, and merges what can be merged.
@@ -156,9 +175,15 @@ impl<'m> Tree<'m> {
                     continue;
                 }
             }
-            return match self.pending.insert((level, index), cv) {
-                None => Ok(()),
-                Some(_) => Err(TreeError::Overlap { offset: part.offset }),
+            return match self.pending.entry((level, index)) {
+                Entry::Vacant(place) => {
+                    place.insert(cv);
+                    Ok(())
+                }
+                Entry::Occupied(_) => {
+                    self.overlaps = true;
+                    Err(TreeError::Overlap { offset: part.offset })
+                }
             };
         }
     }
@@ -172,7 +197,7 @@ impl<'m> Tree<'m> {
         let mut nodes = self.pending.into_iter();
         match (nodes.next(), nodes.next(), nodes.next()) {
             (Some(((l, 0), left)), Some(((r, 1), right)), None)
-                if l == r && self.chunks.div_ceil(1 << l) == 2 =>
+                if !self.overlaps && l == r && self.chunks.div_ceil(1 << l) == 2 =>
             {
                 let mode = self.mode.hazmat();
                 Ok(Digest(hazmat::merge_subtrees_root_xof(&left, &right, mode)))
@@ -285,7 +310,12 @@ mod tests {
         tree.add(part(0, 4096)).unwrap();
         assert_eq!(tree.add(part(0, 4096)), Err(TreeError::Overlap { offset: 0 }));
         assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        let mut doubtful = tree.clone();
+        doubtful.add(part(4096, 904)).unwrap();
+        assert_eq!(doubtful.finish().unwrap_err(), TreeError::Incomplete);
         // A part of what is there already waits for a sibling that never comes.
+        let mut tree = Tree::new(5000, &mode);
+        tree.add(part(0, 4096)).unwrap();
         tree.add(part(1024, 1024)).unwrap();
         tree.add(part(4096, 904)).unwrap();
         assert_eq!(tree.finish().unwrap_err(), TreeError::Incomplete);

@@ -23,6 +23,10 @@ pub(crate) struct Faults {
     pub(crate) bad_byte: Option<u64>,
     /// `submit` itself fails, the n-th time.
     pub(crate) refuse_submit: Option<u32>,
+    /// `wait` fails, the n-th time, after it has taken completions down.
+    pub(crate) fail_wait: Option<u32>,
+    /// What is in flight never ends: a dead server.
+    pub(crate) never_drains: bool,
 }
 
 /// What the fake saw, shared with the test that owns the pump.
@@ -30,6 +34,7 @@ pub(crate) struct Faults {
 pub(crate) struct Seen {
     pub(crate) in_flight_max: u32,
     pub(crate) submitted: u32,
+    pub(crate) waits: u32,
     /// Slots in the kernel's hands.
     pub(crate) requested: BTreeSet<u32>,
     /// Waits with nothing in flight: the classic way to hang.
@@ -93,7 +98,7 @@ impl FakeEngine {
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), buffer, n as usize) };
         }
         self.seen.borrow_mut().requested.remove(&slot);
-        Completion { slot, result, lent: ptr::null() }
+        Completion { slot, result }
     }
 
     fn result(&mut self, offset: u64, len: u32) -> io::Result<u32> {
@@ -155,14 +160,22 @@ impl Engine for FakeEngine {
             let (slot, offset, len, buffer) = self.in_flight.swap_remove(i);
             done.push(self.carry_out(slot, offset, len, buffer));
         }
-        Ok(())
+        let mut seen = self.seen.borrow_mut();
+        seen.waits += 1;
+        match self.faults.fail_wait == Some(seen.waits) {
+            true => Err(io::Error::from_raw_os_error(libc::EBADF)),
+            false => Ok(()),
+        }
     }
 
     fn drain(&mut self, in_flight: u32, _patience: Duration) -> bool {
         assert_eq!(in_flight as usize, self.in_flight.len(), "the pump lost count");
+        if self.faults.never_drains {
+            return false;
+        }
         let mut done = Vec::new();
         while !self.in_flight.is_empty() {
-            self.wait(true, &mut done).expect("the fake waits");
+            let _ = self.wait(true, &mut done);
         }
         true
     }

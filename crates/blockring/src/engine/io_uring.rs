@@ -5,11 +5,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -18,6 +19,11 @@ use super::{Completion, Engine, Read, Waker};
 /// `user_data` of the poll on the eventfd; slots are smaller.
 const WAKE: u64 = u64::MAX;
 
+/// How long to wait when the kernel is short of memory for requests, and how often in a row before
+/// that is an error: a second in all.
+const STALL: Duration = Duration::from_millis(1);
+const STALLS_MAX: u32 = 1000;
+
 /// The engine with a ring shared with the kernel.
 pub(crate) struct IoUringEngine {
     ring: IoUring,
@@ -25,6 +31,8 @@ pub(crate) struct IoUringEngine {
     waker: Option<Waker>,
     /// Whether a poll on the eventfd is in the kernel.
     listening: bool,
+    /// Times in a row that the kernel could not take a request.
+    stalls: u32,
 }
 
 /// Set-up flags, the newest first; one is dropped for each `EINVAL`, as fio does.
@@ -52,8 +60,7 @@ impl IoUringEngine {
     ///
     /// What is missing and what to do about it.
     pub(crate) fn new(depth: u32, wakes: bool) -> Result<IoUringEngine, String> {
-        let ring = set_up(depth).map_err(|error| explain(&error))?;
-        can_read(&ring)?;
+        let ring = set_up(depth).map_err(|error| explain("io_uring_setup", &error))?;
         let waker = match wakes {
             false => None,
             true => {
@@ -62,7 +69,7 @@ impl IoUringEngine {
                 Some(Arc::new(fd))
             }
         };
-        Ok(IoUringEngine { ring, waker, listening: false })
+        Ok(IoUringEngine { ring, waker, listening: false, stalls: 0 })
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
@@ -73,7 +80,7 @@ impl IoUringEngine {
                 return Ok(());
             }
             // Full: the kernel takes what there is, and makes room.
-            self.ring.submit()?;
+            self.enter(0)?;
         }
     }
 
@@ -89,7 +96,7 @@ impl IoUringEngine {
                 errno => Err(io::Error::from_raw_os_error(-errno)),
             };
             let slot = entry.user_data() as u32;
-            done.push(Completion { slot, result, lent: ptr::null() });
+            done.push(Completion { slot, result });
         }
         if woken {
             self.listening = false;
@@ -100,18 +107,25 @@ impl IoUringEngine {
         }
     }
 
-    /// Waits for a completion until `deadline`.
-    fn wait_until(&mut self, deadline: Instant, done: &mut Vec<Completion>) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::from(left.max(Duration::from_millis(1)));
-        let args = SubmitArgs::new().timespec(&timeout);
-        let result = self.ring.submitter().submit_with_args(1, &args);
-        self.harvest(done);
-        match result {
-            Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => {
-                Err(error)
+    /// Hands over what is queued, and waits for `want` completions.
+    fn enter(&mut self, want: usize) -> io::Result<()> {
+        match self.ring.submitter().submit_and_wait(want) {
+            Ok(_) => {
+                self.stalls = 0;
+                Ok(())
             }
-            _ => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // A signal: the caller comes back.
+                Some(libc::EINTR) => Ok(()),
+                // The kernel is out of memory for requests, or holds completions that do not fit
+                // into the queue: the caller takes some down and comes back.
+                Some(libc::EAGAIN | libc::EBUSY) if self.stalls < STALLS_MAX => {
+                    self.stalls += 1;
+                    thread::sleep(STALL);
+                    Ok(())
+                }
+                _ => Err(error),
+            },
         }
     }
 }
@@ -136,40 +150,34 @@ impl Engine for IoUringEngine {
             self.push(&poll.build().user_data(WAKE))?;
             self.listening = true;
         }
-        let result = self.ring.submitter().submit_and_wait(usize::from(block));
+        let result = self.enter(usize::from(block));
         self.harvest(done);
-        match result {
-            // A signal, or more completions than the queue holds: there is something to do first.
-            Err(error) if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        result
     }
 
-    fn drain(&mut self, mut in_flight: u32, patience: Duration) -> bool {
+    fn drain(&mut self, in_flight: u32, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        // What was queued but not submitted is submitted here, so that it completes, too.
         let mut done = Vec::new();
-        if self.wait(false, &mut done).is_err() {
-            return false;
-        }
+        // What was queued but not submitted is submitted here, so that it completes, too.
+        let _ = self.wait(false, &mut done);
         // Linux 6.0; before, the reads take the time they take. Reads that are with the device
         // cannot be cancelled and complete.
         let _ = self
             .ring
             .submitter()
             .register_sync_cancel(Some(Timespec::from(Duration::ZERO)), CancelBuilder::any());
-        loop {
-            in_flight = in_flight.saturating_sub(done.len() as u32);
-            done.clear();
-            if in_flight == 0 {
-                return true;
-            }
-            if Instant::now() >= deadline || self.wait_until(deadline, &mut done).is_err() {
+        // By looking again and again: a wait with a time limit needs Linux 5.11.
+        while done.len() < in_flight as usize {
+            if Instant::now() >= deadline {
                 return false;
             }
+            let before = done.len();
+            let _ = self.wait(false, &mut done);
+            if done.len() == before {
+                thread::sleep(Duration::from_micros(100));
+            }
         }
+        true
     }
 
     fn waker(&self) -> Option<Waker> {
@@ -199,24 +207,32 @@ fn set_up(depth: u32) -> io::Result<IoUring> {
     result
 }
 
-/// Linux 5.1 to 5.5 have io_uring, but no plain read.
-fn can_read(ring: &IoUring) -> Result<(), String> {
-    let mut probe = Probe::new();
-    let known = ring.submitter().register_probe(&mut probe).is_ok();
-    match known && probe.is_supported(opcode::Read::CODE) {
-        true => Ok(()),
-        false => Err("this kernel's io_uring cannot read yet (it needs Linux 5.6)".to_owned()),
+/// Whether io_uring can be had and works, or why not: a small ring is made, asked what it can do, and
+/// carries one request. A filter may refuse any of these.
+pub(crate) fn usable() -> Result<(), String> {
+    // A yes stays a yes; a no may be a passing want of memory or descriptors, and is found anew.
+    static USABLE: AtomicBool = AtomicBool::new(false);
+    if USABLE.load(Ordering::Relaxed) {
+        return Ok(());
     }
+    let mut ring = set_up(2).map_err(|error| explain("io_uring_setup", &error))?;
+    let mut known = Probe::new();
+    ring.submitter()
+        .register_probe(&mut known)
+        .map_err(|error| explain("io_uring_register", &error))?;
+    // Linux 5.1 to 5.5 have io_uring, but no plain read.
+    if !known.is_supported(opcode::Read::CODE) {
+        return Err("this kernel's io_uring cannot read yet (it needs Linux 5.6)".to_owned());
+    }
+    // SAFETY: a request that does nothing points to nothing.
+    let _ = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+    ring.submit_and_wait(1).map_err(|error| explain("io_uring_enter", &error))?;
+    USABLE.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
-/// Why a ring cannot be had, once for the process: a ring of `depth` is made and dropped.
-pub(crate) fn usable(depth: u32) -> Result<(), String> {
-    static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    USABLE.get_or_init(|| IoUringEngine::new(depth, false).map(|_| ())).clone()
-}
-
-/// What an error of `io_uring_setup` means and what can be done about it.
-fn explain(error: &io::Error) -> String {
+/// What an error of one of io_uring's three system calls means, and what can be done about it.
+fn explain(call: &str, error: &io::Error) -> String {
     let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let disabled = disabled.ok().and_then(|text| text.trim().parse::<u32>().ok());
     let advice = match (error.raw_os_error(), disabled) {
@@ -241,7 +257,7 @@ fn explain(error: &io::Error) -> String {
         }
         _ => "this kernel or sandbox refuses it".to_owned(),
     };
-    format!("io_uring_setup: {error}; {advice}")
+    format!("{call}: {error}; {advice}")
 }
 
 #[cfg(test)]
@@ -257,7 +273,7 @@ mod tests {
             (libc::EPERM, "io_uring_"),
         ];
         for (errno, part) in cases {
-            let text = explain(&io::Error::from_raw_os_error(errno));
+            let text = explain("io_uring_setup", &io::Error::from_raw_os_error(errno));
             assert!(text.contains(part), "{text}");
         }
     }

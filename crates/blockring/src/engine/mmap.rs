@@ -24,6 +24,8 @@ pub(crate) struct MmapEngine {
 /// A mapped part of the file. Field order matters: the guard ends before the mapping does, so that
 /// the handler never patches an address that somebody else has by then.
 struct Window {
+    /// Where the block starts: windows start at a page.
+    bytes: *const u8,
     guard: sigbus::Window,
     _map: Map,
 }
@@ -64,48 +66,64 @@ impl MmapEngine {
         })
     }
 
-    /// Maps and populates the window of `read`; returns where its bytes start.
-    fn open(&mut self, read: &Read<'_>) -> io::Result<*const u8> {
+    /// Maps and populates the window of `read`.
+    fn open(&mut self, read: &Read<'_>) -> io::Result<()> {
         let skip = read.offset % self.page_bytes;
         let len = (skip + u64::from(read.len)).next_multiple_of(self.page_bytes) as usize;
         let map = Map::new(read.fd, read.offset - skip, len)?;
         let guard = sigbus::Window::guard(map.start.addr(), len)?;
         // SAFETY: the range is the mapping made above.
-        unsafe { madvise(map.start.cast(), len, Advice::LinuxPopulateRead)? };
+        let populated = unsafe { madvise(map.start.cast(), len, Advice::LinuxPopulateRead) };
+        populated.map_err(|error| match error {
+            rustix::io::Errno::INVAL => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel cannot populate a mapping (MADV_POPULATE_READ needs Linux 5.14)",
+            ),
+            error => error.into(),
+        })?;
         let bytes = map.start.wrapping_add(skip as usize);
-        self.windows[read.slot as usize] = Some(Window { guard, _map: map });
-        Ok(bytes)
+        self.windows[read.slot as usize] = Some(Window { bytes, guard, _map: map });
+        Ok(())
     }
+}
+
+/// Why the pages of `read` could not be had: plain reads of the same bytes know. `Ok(true)`: they
+/// are all there now; `Ok(false)`: the file ends before them.
+fn diagnose(read: &Read<'_>) -> io::Result<bool> {
+    let mut scratch = vec![0; 64 << 10];
+    let mut done = 0;
+    while done < read.len as usize {
+        let piece = scratch.len().min(read.len as usize - done);
+        match sys::pread_into(read.fd, &mut scratch[..piece], read.offset + done as u64, 0)? {
+            0 => return Ok(false),
+            n => done += n,
+        }
+    }
+    Ok(true)
 }
 
 impl Engine for MmapEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
-        let (result, lent) = match self.open(&read) {
-            Ok(bytes) => (Ok(read.len), bytes),
-            // The pages could not be had; a plain read of the last byte knows why. Where the end of
-            // the file is before it, the block is short.
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                let last = read.offset + u64::from(read.len) - 1;
-                match sys::pread_into(read.fd, &mut [0], last, 0) {
-                    Ok(0) => (Ok(0), ptr::null()),
-                    Ok(_) => (Err(io::ErrorKind::Interrupted.into()), ptr::null()),
-                    Err(error) => (Err(error), ptr::null()),
-                }
-            }
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (
-                Err(io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    "the kernel cannot populate a mapping (MADV_POPULATE_READ needs Linux 5.14)",
-                )),
-                ptr::null(),
-            ),
-            Err(error) => (Err(error), ptr::null()),
-        };
-        Ok(Some(Completion { slot: read.slot, result, lent }))
+        let mut result = Err(io::Error::from_raw_os_error(libc::EFAULT));
+        // A file that is truncated and grows again may need a second look; more than that is a fault
+        // of another kind.
+        for _ in 0..3 {
+            result = match self.open(&read) {
+                Ok(()) => Ok(read.len),
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => match diagnose(&read) {
+                    Ok(true) => continue,
+                    Ok(false) => Ok(0),
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(error),
+            };
+            break;
+        }
+        Ok(Some(Completion { slot: read.slot, result }))
     }
 
-    fn wait(&mut self, _block: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
-        Ok(())
+    fn lent(&self, slot: u32) -> *const u8 {
+        self.windows[slot as usize].as_ref().map_or(ptr::null(), |window| window.bytes)
     }
 
     fn release(&mut self, slot: u32) -> io::Result<()> {

@@ -13,6 +13,7 @@ mod pread;
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,10 +37,9 @@ pub(crate) struct Read<'fd> {
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) slot: u32,
-    /// Bytes read, 0 at the end of the file; or what the kernel said.
+    /// Bytes read, 0 at the end of the file; or what the kernel said. An engine that lends its own
+    /// memory reads all that was asked for, or nothing.
     pub(crate) result: io::Result<u32>,
-    /// Where the bytes are, if the engine lends them; else null: they are in the read's buffer.
-    pub(crate) lent: *const u8,
 }
 
 /// Wakes a pump that waits in its engine, from another thread.
@@ -58,8 +58,15 @@ pub(crate) trait Engine {
 
     /// Hands what was submitted to the kernel and appends what has completed to `done`. With `block`
     /// it sleeps until there is at least one completion, a wake-up or a signal; it may return early
-    /// with none.
-    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()>;
+    /// with none. An engine whose `submit` makes every read has nothing to wait for.
+    fn wait(&mut self, _block: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Where the bytes of `slot` are, for an engine that lends its own memory.
+    fn lent(&self, _slot: u32) -> *const u8 {
+        ptr::null()
+    }
 
     /// The consumer is done with what `slot` lent. Fails if the bytes went bad while they were lent.
     fn release(&mut self, _slot: u32) -> io::Result<()> {

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::ptr;
 
 use super::{Completion, Engine, Read};
 use crate::sys;
@@ -18,10 +17,6 @@ impl Engine for PreadEngine {
             unsafe { sys::pread(read.fd, read.buffer, read.len as usize, read.offset, read.flags) };
         // A u32 went in, so a u32 comes out.
         let result = result.map(|n| n as u32);
-        Ok(Some(Completion { slot: read.slot, result, lent: ptr::null() }))
-    }
-
-    fn wait(&mut self, _block: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
-        Ok(())
+        Ok(Some(Completion { slot: read.slot, result }))
     }
 }

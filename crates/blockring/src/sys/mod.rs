@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `_IOR(0x12, 114, size_t)` of `linux/fs.h`.
-const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+/// Of `linux/fs.h`.
+const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
 
 /// `cachestat(2)`, the same number on every architecture that Linux 6.5 and later give it to, but
 /// Alpha.
@@ -18,7 +18,7 @@ const SYS_CACHESTAT: libc::c_long = 451;
 pub(crate) fn block_device_bytes(device: &File) -> io::Result<u64> {
     let mut bytes = 0_u64;
     // SAFETY: BLKGETSIZE64 writes one u64 through its argument.
-    match unsafe { libc::ioctl(device.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) } {
+    match unsafe { libc::ioctl(device.as_raw_fd(), BLKGETSIZE64 as libc::Ioctl, &raw mut bytes) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(bytes),
     }

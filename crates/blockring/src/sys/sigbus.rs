@@ -7,30 +7,26 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Windows that can be guarded at once, over all threads of the process.
-const WINDOWS_MAX: usize = 4096;
+/// Windows that can be guarded at once, over all threads of the process: two runs of the most slots.
+const WINDOWS_MAX: usize = 65_536;
 
-/// One mapped range. `start` is 0 while the entry is free, and 1 while it is being filled in.
+/// One mapped range. Both of its ends are in one word, so that the handler never sees the start of
+/// one and the end of another; 0 is no range.
 struct Entry {
-    start: AtomicUsize,
-    end: AtomicUsize,
+    range: AtomicU64,
     poisoned: AtomicBool,
 }
 
-const FREE: usize = 0;
-const CLAIMED: usize = 1;
+/// Bits for the number of pages of a window: up to 64 MiB and a page, of 4 KiB each.
+const PAGES_BITS: u32 = 16;
 
-static WINDOWS: [Entry; WINDOWS_MAX] = [const {
-    Entry {
-        start: AtomicUsize::new(FREE),
-        end: AtomicUsize::new(0),
-        poisoned: AtomicBool::new(false),
-    }
-}; WINDOWS_MAX];
+static WINDOWS: [Entry; WINDOWS_MAX] =
+    [const { Entry { range: AtomicU64::new(0), poisoned: AtomicBool::new(false) } }; WINDOWS_MAX];
 
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler, once for the process.
 ///
@@ -48,9 +44,8 @@ pub(crate) fn install() -> io::Result<()> {
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());
         }
-        if PREVIOUS.set(previous).is_err() {
-            return Ok(());
-        }
+        // Another thread may have been faster: then ours would be our own handler.
+        let _ = PREVIOUS.set(previous);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -58,35 +53,44 @@ pub(crate) fn install() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
+    INSTALLED.store(true, Ordering::Release);
     Ok(())
 }
 
-/// Whether [`install`] has been called.
+/// Whether [`install`] has succeeded.
 pub(crate) fn is_installed() -> bool {
-    PREVIOUS.get().is_some()
+    INSTALLED.load(Ordering::Acquire)
+}
+
+fn page_shift() -> u32 {
+    // Read from the auxiliary vector, without locking or allocating: signal-safe.
+    rustix::param::page_size().trailing_zeros()
 }
 
 /// A guarded range of a mapping; the guard ends when this is dropped.
 pub(crate) struct Window(usize);
 
 impl Window {
-    /// Guards `start..start + len`, both multiples of the page size.
+    /// Guards `start..start + len`, both multiples of the page size, at most 2^16 - 1 pages.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when [`WINDOWS_MAX`] windows are guarded already.
+    /// When [`WINDOWS_MAX`] windows are guarded already.
     pub(crate) fn guard(start: usize, len: usize) -> io::Result<Window> {
+        let range = (start >> page_shift() << PAGES_BITS) as u64 | (len >> page_shift()) as u64;
         for (i, entry) in WINDOWS.iter().enumerate() {
-            let claimed =
-                entry.start.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed);
-            if claimed.is_ok() {
-                entry.end.store(start + len, Ordering::Relaxed);
-                entry.poisoned.store(false, Ordering::Relaxed);
-                entry.start.store(start, Ordering::Release);
+            if entry.range.load(Ordering::Relaxed) == 0
+                && entry
+                    .range
+                    .compare_exchange(0, range, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                // Nobody touches the window before this function returns.
+                entry.poisoned.store(false, Ordering::Release);
                 return Ok(Window(i));
             }
         }
-        Err(io::Error::from_raw_os_error(libc::ENOMEM))
+        Err(io::Error::other(format!("{WINDOWS_MAX} windows are mapped at once: take fewer slots")))
     }
 
     /// Whether any page of the window was missing when it was touched.
@@ -97,7 +101,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        WINDOWS[self.0].start.store(FREE, Ordering::Release);
+        WINDOWS[self.0].range.store(0, Ordering::Release);
     }
 }
 
@@ -106,25 +110,30 @@ extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a SA_SIGINFO handler a valid siginfo_t; SIGBUS carries an address.
-    let address = unsafe { (*info).si_addr() } as usize;
-    for entry in &WINDOWS {
-        let start = entry.start.load(Ordering::Acquire);
-        if start > CLAIMED && (start..entry.end.load(Ordering::Relaxed)).contains(&address) {
-            entry.poisoned.store(true, Ordering::Release);
-            if patch(address) {
-                return;
+    // SAFETY: the kernel hands a SA_SIGINFO handler a valid siginfo_t.
+    let code = unsafe { (*info).si_code };
+    // Above 0 it comes from the kernel, with the address of a fault; else somebody sent it.
+    if code > 0 {
+        // SAFETY: SIGBUS from the kernel carries an address.
+        let address = unsafe { (*info).si_addr() } as usize;
+        let page = (address >> page_shift()) as u64;
+        for entry in &WINDOWS {
+            let range = entry.range.load(Ordering::Acquire);
+            let (start, pages) = (range >> PAGES_BITS, range & ((1 << PAGES_BITS) - 1));
+            if range != 0 && (start..start + pages).contains(&page) {
+                entry.poisoned.store(true, Ordering::Release);
+                if patch(address) {
+                    return;
+                }
             }
         }
     }
-    pass_on(signal, info, context);
+    pass_on(signal, code, info, context);
 }
 
 /// Puts a page of zeros where the page of `address` was. Signal-safe.
 fn patch(address: usize) -> bool {
-    // The smallest page there is would do; a window starts and ends at a page of the system's size,
-    // which `page_size` reads from the auxiliary vector without locking or allocating.
-    let page_bytes = rustix::param::page_size();
+    let page_bytes = 1_usize << page_shift();
     // SAFETY: the page lies in a window of ours whose owner knows that its content may be zeros; a
     // system call is signal-safe; errno, which the interrupted code may look at, is restored.
     unsafe {
@@ -143,15 +152,25 @@ fn patch(address: usize) -> bool {
 }
 
 /// Does what would have happened without us.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+fn pass_on(
+    signal: libc::c_int,
+    code: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     let Some(previous) = PREVIOUS.get() else { return };
     // SAFETY: the previous action is one that the kernel accepted, and is called as its flags say;
     // with none of its own, the default action is put back and the faulting instruction, when it is
-    // executed again, ends the process as it would have without us.
+    // executed again, ends the process as it would have without us. A signal that was sent has no
+    // such instruction, and is sent again.
     unsafe {
         match previous.sa_sigaction {
+            libc::SIG_IGN if code <= 0 => {}
             libc::SIG_DFL | libc::SIG_IGN => {
                 libc::sigaction(signal, previous, std::ptr::null_mut());
+                if code <= 0 {
+                    libc::raise(signal);
+                }
             }
             handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
                 let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =

@@ -21,18 +21,21 @@ const WAYS: [(EngineKind, CacheMode); 7] = [
 ];
 
 fn config(way: (EngineKind, CacheMode), block_bytes: u32, depth: u32, workers: u32) -> Config {
-    let mut config = Config::default();
-    config.engine = Some(way.0);
-    config.cache = Some(way.1);
-    config.block_bytes = Some(block_bytes);
-    config.depth = Some(depth);
-    config.workers = Some(workers);
-    config
+    Config {
+        engine: Some(way.0),
+        cache: Some(way.1),
+        block_bytes: Some(block_bytes),
+        depth: Some(depth),
+        workers: Some(workers),
+        ..Config::default()
+    }
 }
 
 /// The ways that this kernel and file system have.
 fn ways(scratch: &Scratch) -> Vec<(EngineKind, CacheMode)> {
-    ringsum::blockring::guard_against_truncation().unwrap();
+    #[expect(unsafe_code)]
+    // SAFETY: our consumers only hash.
+    unsafe { ringsum::blockring::allow_mmap() }.unwrap();
     let source = Source::open(scratch.write("probe", content(10_000))).unwrap();
     let has = |&way: &(EngineKind, CacheMode)| {
         let plan = Plan::choose(&source, &config(way, 4096, 1, 0), Order::InOrder);
@@ -207,8 +210,7 @@ fn observers_are_told_every_byte() {
     let path = scratch.write("data", content(3_000_001));
     let source = Source::open(&path).unwrap();
     for block_bytes in [None, Some(1000), Some(4096)] {
-        let mut config = Config::default();
-        config.block_bytes = block_bytes;
+        let config = Config { block_bytes, ..Config::default() };
         let told = std::sync::atomic::AtomicU64::new(0);
         let observe = |bytes| {
             told.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
