@@ -76,15 +76,16 @@ impl Facts {
             facts.rotational = queue.read("rotational").map(|value| value != 0);
             match open_direct(source, &queue) {
                 Ok((file, align)) => {
-                    match look(&file, len, align, facts.rotational == Some(true)) {
-                        Ok(seek) => {
-                            facts.seek = seek;
+                    let seek = look(&file, len, align, facts.rotational == Some(true));
+                    match seek.as_ref().map_err(io::Error::raw_os_error) {
+                        Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                            facts.direct = Err("direct I/O refused at the first read".to_owned());
+                        }
+                        // What else fails, the reading of the file will meet, and say.
+                        _ => {
+                            facts.seek = seek.ok().flatten();
                             facts.direct = Ok(align);
                             facts.direct_file = Some(file);
-                        }
-                        Err(error) => {
-                            facts.direct =
-                                Err(format!("direct I/O refused at the first read: {error}"));
                         }
                     }
                 }
