@@ -41,11 +41,15 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
         .progress
         .expect(|| lists.iter().map(|list| listed_bytes(list)).fold(0, u64::saturating_add));
     let mut counts = Counts::default();
-    for list in lists {
-        check_list(&mut session, list, &mut counts)?;
-    }
+    let checked = lists.iter().try_for_each(|list| check_list(&mut session, list, &mut counts));
     session.progress.finish();
-    if !session.args.status {
+    let reader_left = match checked {
+        Ok(()) => false,
+        // What was found until then still counts.
+        Err(error) if error.reader_left() => true,
+        Err(error) => return Err(error.into()),
+    };
+    if !session.args.status && !reader_left {
         warn(&session, &counts);
     }
     let malformed = if session.args.lenient { 0 } else { counts.malformed };

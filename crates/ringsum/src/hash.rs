@@ -25,7 +25,12 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
     let mut status = Status::Success;
     for path in files {
         match session.digest(path) {
-            Ok(digest) => session.progress.suspend(|| print(&session, path, &digest))?,
+            Ok(digest) => match session.progress.suspend(|| print(&session, path, &digest)) {
+                Ok(()) => {}
+                // What was found until then still counts.
+                Err(error) if error.reader_left() => break,
+                Err(error) => return Err(error.into()),
+            },
             Err(error) => {
                 status = Status::Failure;
                 let name = path.as_os_str().as_bytes();

@@ -85,6 +85,12 @@ fn output_that_goes_nowhere() {
     let many = "a ".repeat(200);
     let script = format!("{{ $R {many}; echo $? >&2; }} | true");
     scratch.shell(&script).expect(0, "", "0\n");
+    // But what had failed by then has failed.
+    let script = format!("{{ $R missing {many} 2>/dev/null; echo $? >&2; }} | true");
+    scratch.shell(&script).expect(0, "", "1\n");
+    scratch.write("list", format!("{}  a\n", hex(b"b")).repeat(5000));
+    let script = "{ $R -c list; echo $? >&2; } | head -n 1";
+    scratch.shell(script).expect(0, "a: FAILED\n", "1\n");
 }
 
 #[test]
