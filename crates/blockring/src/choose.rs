@@ -220,8 +220,12 @@ impl Chooser<'_> {
                     CacheMode::Direct,
                     format!(
                         "{percent:.0} % is in the page cache: reading past it costs less ({:.2} \
-                         against {buffered:.2} s/GiB) and leaves it alone",
-                        cost::DIRECT
+                         against {buffered:.2} s/GiB) and {}",
+                        cost::DIRECT,
+                        match facts.file_system {
+                            "btrfs" => "fills it only where btrfs reads through it all the same",
+                            _ => "leaves it alone",
+                        }
                     ),
                 ),
             },

@@ -40,7 +40,7 @@ pub enum ErrorKind {
         error: io::Error,
     },
     /// The source changed between its opening and the end of the last read.
-    #[error("changed while it was read ({0}); try again when nothing writes to it")]
+    #[error("changed while it was read ({0}); try again when it is left alone")]
     Changed(Change),
     /// An engine cannot be had here: one that was asked for by name, as a rule.
     #[error("engine {engine} cannot be used: {why}")]
@@ -107,15 +107,17 @@ impl fmt::Display for Change {
             Change::Shrank { from, to } => write!(f, "it shrank from {from} to {to} bytes"),
             Change::Grew { from, to } => write!(f, "it grew from {from} to {to} bytes"),
             Change::Rewritten => f.write_str("its modification time is another"),
-            Change::StatusChanged => f.write_str("its status-change time (ctime) is another"),
+            Change::StatusChanged => f.write_str(
+                "its ctime is another: its data, a name, a link or its permissions changed",
+            ),
         }
     }
 }
 
 fn read_advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EIO) => "; the device or its file system lost these bytes: see the kernel log",
-        Some(libc::EINVAL) => "; if direct I/O is in use, `buffered` may work",
+        Some(libc::EIO) => "; the kernel log may say more",
+        Some(libc::EFAULT) => "; a page of its mapping cannot be had: read it without engine mmap",
         _ => "",
     }
 }

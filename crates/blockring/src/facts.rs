@@ -41,7 +41,7 @@ pub(crate) struct Facts {
     pub(crate) direct: Result<u32, String>,
     /// The source opened for them.
     pub(crate) direct_file: Option<File>,
-    /// What `queue/rotational` says; `None` where there is no such file.
+    /// What `queue/rotational` says; `None` where there is no such file, or it means nothing.
     pub(crate) rotational: Option<bool>,
     /// Median time of scattered direct reads of 4 KiB; taken only where `rotational` says 1.
     pub(crate) seek: Option<Duration>,
@@ -91,6 +91,9 @@ impl Facts {
                 }
                 Err(why) => facts.direct = Err(why),
             }
+        }
+        if facts.seek.is_none() && !Queue::is_plain_disk(source.device()) {
+            facts.rotational = facts.rotational.filter(|turns| !turns);
         }
         if asked == Some(CacheMode::Dontcache) || facts.direct.is_err() {
             facts.dontcache = dontcache(source.file());
@@ -204,6 +207,13 @@ impl Queue {
         // Major 0 is no device: btrfs, overlayfs and others make up a number for each mount.
         let base = (major != 0).then(|| format!("/sys/dev/block/{major}:{minor}"));
         Queue(base)
+    }
+
+    /// Whether the device belongs to a driver of real disks, by the majors of the kernel's
+    /// `admin-guide/devices.txt` (IDE, SCSI). Others say of anything that it turns, which counts for
+    /// nothing unless it was measured.
+    fn is_plain_disk(device: u64) -> bool {
+        matches!(rustix::fs::major(device), 3 | 8 | 22 | 65..=71 | 128..=135)
     }
 
     fn read(&self, name: &str) -> Option<u32> {

@@ -43,8 +43,37 @@ enum Way {
     Whole(u32),
     /// Through the ring. An engine that was asked for is not replaced.
     Ring { ring: RingPlan, engine_asked: bool },
-    /// Sequential `read`, to the end.
-    Stream(u32),
+    /// Sequential `read`, to the end. What was asked for can be had only if there is nothing to read.
+    Stream { block_bytes: u32, asked: Asked },
+}
+
+/// What a stream cannot have.
+#[derive(Debug)]
+struct Asked {
+    engine: Option<EngineKind>,
+    cache: Option<CacheMode>,
+}
+
+impl Asked {
+    fn refuse_for(&self, source: &Source) -> Result<(), ErrorKind> {
+        let what = match source.kind() {
+            SourceKind::File if source.is_begun() => "a file that was begun",
+            SourceKind::File => "a file that does not say how long it is",
+            kind => kind.name(),
+        };
+        if let Some(engine) = self.engine {
+            let why = format!(
+                "it reads regular files and block devices from their start, and this is {what}; name \
+                 no engine"
+            );
+            return Err(ErrorKind::Engine { engine, why });
+        }
+        if let Some(cache @ (CacheMode::Direct | CacheMode::Dontcache)) = self.cache {
+            let why = format!("{what} is read as it comes; name no cache mode");
+            return Err(ErrorKind::Cache { cache, why });
+        }
+        Ok(())
+    }
 }
 
 impl<'s> Plan<'s> {
@@ -92,22 +121,12 @@ impl<'s> Plan<'s> {
 
     fn stream(source: &'s Source, config: &Config, order: Order) -> Result<Plan<'s>, ErrorKind> {
         let kind = source.kind();
-        // A regular file of length 0 is empty as a rule; only reading shows that. What it is read
-        // with makes no difference to nothing.
+        // A regular file of length 0 is empty as a rule, and nothing can be read with any engine. But
+        // only reading shows that.
         let may_be_empty = kind == SourceKind::File && !source.is_begun();
-        if !may_be_empty && let Some(engine) = config.engine {
-            let why = format!(
-                "it reads regular files and block devices from their start, and this is {}; name no \
-                 engine",
-                kind.name()
-            );
-            return Err(ErrorKind::Engine { engine, why });
-        }
-        if !may_be_empty
-            && let Some(cache @ (CacheMode::Direct | CacheMode::Dontcache)) = config.cache
-        {
-            let why = format!("{} is read as it comes; name no cache mode", kind.name());
-            return Err(ErrorKind::Cache { cache, why });
+        let asked = Asked { engine: config.engine, cache: config.cache };
+        if !may_be_empty {
+            asked.refuse_for(source)?;
         }
         let why = match may_be_empty {
             true => "its length is 0, and only reading tells whether it has content",
@@ -119,7 +138,7 @@ impl<'s> Plan<'s> {
             why: format!("{}: {why}", kind.name()),
         };
         let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES);
-        let way = Way::Stream(block_bytes);
+        let way = Way::Stream { block_bytes, asked };
         Ok(Plan { source, way, order, direct: None, choices: vec![choice] })
     }
 
@@ -142,7 +161,7 @@ impl<'s> Plan<'s> {
     pub fn engine(&self) -> EngineKind {
         match &self.way {
             Way::Ring { ring, .. } => ring.engine,
-            Way::Whole(_) | Way::Stream(_) => EngineKind::Pread,
+            Way::Whole(_) | Way::Stream { .. } => EngineKind::Pread,
         }
     }
 
@@ -151,7 +170,7 @@ impl<'s> Plan<'s> {
         match &self.way {
             Way::Whole(len) => u64::from(*len),
             Way::Ring { ring, .. } => ring.block_bytes.into(),
-            Way::Stream(block_bytes) => u64::from(*block_bytes),
+            Way::Stream { block_bytes, .. } => u64::from(*block_bytes),
         }
     }
 
@@ -197,7 +216,7 @@ impl<'s> Plan<'s> {
     pub fn align(&self) -> u64 {
         match &self.way {
             Way::Ring { ring, .. } => ring.align.into(),
-            Way::Whole(_) | Way::Stream(_) => 1,
+            Way::Whole(_) | Way::Stream { .. } => 1,
         }
     }
 
@@ -213,7 +232,7 @@ impl<'s> Plan<'s> {
         mut consume: impl FnMut(Block<'_>) -> Result<(), BoxError> + Send,
     ) -> Result<(), Error> {
         self.finish(match &self.way {
-            Way::Stream(bytes) => stream::read_to_end(self.source, *bytes, &mut consume),
+            Way::Stream { .. } => self.read_stream(&mut consume),
             Way::Whole(_) => self.read_whole(range, &mut consume),
             Way::Ring { .. } => self.with_job(range, |job, ring| {
                 // Workers that only might start, in any order, are no use here.
@@ -236,7 +255,7 @@ impl<'s> Plan<'s> {
         consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
     ) -> Result<(), Error> {
         self.finish(match &self.way {
-            Way::Stream(bytes) => stream::read_to_end(self.source, *bytes, &mut |b| consume(b)),
+            Way::Stream { .. } => self.read_stream(&mut |b| consume(b)),
             Way::Whole(_) => self.read_whole(range, &mut |b| consume(b)),
             Way::Ring { .. } => {
                 self.with_job(range, |job, ring| workers::spread(job, ring, &consume))
@@ -280,6 +299,17 @@ impl<'s> Plan<'s> {
             }
             result => result,
         }
+    }
+
+    fn read_stream(
+        &self,
+        consume: &mut dyn FnMut(Block<'_>) -> Result<(), BoxError>,
+    ) -> Result<(), ErrorKind> {
+        let Way::Stream { block_bytes, asked } = &self.way else { return Ok(()) };
+        stream::read_to_end(self.source, *block_bytes, &mut |block| {
+            asked.refuse_for(self.source)?;
+            consume(block).map_err(ErrorKind::Consumer)
+        })
     }
 
     fn read_whole(

@@ -8,7 +8,7 @@ use std::slice;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::error::{BoxError, ErrorKind};
+use crate::error::ErrorKind;
 use crate::slab::Slab;
 use crate::source::{Source, SourceKind};
 use crate::workers::Block;
@@ -21,7 +21,7 @@ const PIPE_BYTES: usize = 1 << 20;
 pub(crate) fn read_to_end(
     source: &Source,
     block_bytes: u32,
-    consume: &mut dyn FnMut(Block<'_>) -> Result<(), BoxError>,
+    consume: &mut dyn FnMut(Block<'_>) -> Result<(), ErrorKind>,
 ) -> Result<(), ErrorKind> {
     if source.kind() == SourceKind::Pipe {
         // Refused where the user's pipes hold enough already: then the pipe stays as it is.
@@ -38,7 +38,7 @@ pub(crate) fn read_to_end(
             .map_err(|(filled, error)| ErrorKind::Read { offset: offset + filled as u64, error })?;
         if filled > 0 {
             let bytes = &buffer[..filled];
-            consume(Block { index, offset, bytes }).map_err(ErrorKind::Consumer)?;
+            consume(Block { index, offset, bytes })?;
         }
         if filled < buffer.len() {
             return Ok(());

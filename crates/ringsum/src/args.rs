@@ -51,7 +51,7 @@ pub(crate) struct Args {
     ///
     /// Without it, or with 0, the environment variable RAYON_NUM_THREADS counts, as for b3sum.
     #[arg(long, value_name = "NUM", conflicts_with = "workers")]
-    pub(crate) num_threads: Option<u32>,
+    pub(crate) num_threads: Option<usize>,
 
     /// Do not map files into memory (they never are, unless --engine mmap says so)
     #[arg(long)]
@@ -74,11 +74,11 @@ pub(crate) struct Args {
     pub(crate) check: bool,
 
     /// With --check: print nothing for files that are as they should be
-    #[arg(long, requires = "check")]
+    #[arg(long, requires = "check", overrides_with_all = ["status", "warn"])]
     pub(crate) quiet: bool,
 
     /// With --check: print nothing; the exit status tells
-    #[arg(long, requires = "check")]
+    #[arg(long, requires = "check", overrides_with_all = ["quiet", "warn"])]
     pub(crate) status: bool,
 
     /// With --check: say nothing of files that do not exist, and do not fail for them
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     pub(crate) lenient: bool,
 
     /// With --check: name each malformed line even with --lenient
-    #[arg(short, long, requires = "check")]
+    #[arg(short, long, requires = "check", overrides_with_all = ["quiet", "status"])]
     pub(crate) warn: bool,
 
     /// Accepted for GNU's sake; means nothing
@@ -242,7 +242,8 @@ impl Args {
     /// What the options say about reading.
     pub(crate) fn config(&self) -> Config {
         let environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok();
-        let given = |n: &u32| *n > 0;
+        let given = |n: &usize| *n > 0;
+        let threads_max = self.num_threads.filter(given).or_else(|| environment().filter(given));
         Config {
             engine: self.engine,
             cache: self.cache,
@@ -250,7 +251,7 @@ impl Args {
             depth: self.depth,
             slots: self.slots,
             workers: self.workers,
-            threads_max: self.num_threads.filter(given).or_else(|| environment().filter(given)),
+            threads_max: threads_max.map(|n| n.try_into().unwrap_or(u32::MAX)),
         }
     }
 

@@ -5,15 +5,16 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ringsum::Digest;
-use ringsum::checkfile::{self, Entry};
+use ringsum::checkfile::{self, Entry, LINE_BYTES_MAX};
 
 use crate::Status;
 use crate::hash::length;
+use crate::inputs::Patient;
 use crate::output::OutputError;
 use crate::session::Session;
 
@@ -37,9 +38,7 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
         [] => &[Path::new("-").to_owned()],
         lists => lists,
     };
-    session
-        .progress
-        .expect(|| lists.iter().map(|list| listed_bytes(list)).fold(0, u64::saturating_add));
+    session.progress.expect(|| lists.iter().map(|list| listed_bytes(list)).sum());
     let mut counts = Counts::default();
     let checked = lists.iter().try_for_each(|list| check_list(&mut session, list, &mut counts));
     session.progress.finish();
@@ -72,11 +71,14 @@ fn check_list(
         }
     };
     let before = *counts;
+    let mut has_entries = false;
     let mut lines = Lines::new(file);
     loop {
         match lines.next() {
             Ok(None) => break,
-            Ok(Some((number, line))) => check_line(session, name, number, line, counts)?,
+            Ok(Some((number, line))) => {
+                has_entries |= check_line(session, name, number, line, counts)?;
+            }
             Err(error) => {
                 counts.bad_lists += 1;
                 session.progress.suspend(|| session.messages.say_of(name, &error));
@@ -87,7 +89,8 @@ fn check_list(
     let compared = counts.matched + counts.mismatched - before.matched - before.mismatched;
     if compared == 0 && counts.unreadable == before.unreadable {
         counts.bad_lists += 1;
-        if !session.args.status {
+        // As GNU: --status hides that all files are missing, but not that this is no list.
+        if !session.args.status || !has_entries {
             session.progress.suspend(|| session.messages.say_of(name, &"no file was verified"));
         }
     }
@@ -96,20 +99,25 @@ fn check_list(
 
 /// The lines of a list with their numbers, from 1.
 struct Lines {
-    reader: BufReader<File>,
+    reader: BufReader<Patient>,
     line: Vec<u8>,
     number: u64,
 }
 
 impl Lines {
     fn new(file: File) -> Lines {
-        Lines { reader: BufReader::new(file), line: Vec::new(), number: 0 }
+        Lines { reader: BufReader::new(Patient(file)), line: Vec::new(), number: 0 }
     }
 
     fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         self.line.clear();
-        if self.reader.read_until(b'\n', &mut self.line)? == 0 {
+        // One byte more than is allowed, so that a line that is too long shows.
+        let most = LINE_BYTES_MAX as u64 + 1;
+        if self.reader.by_ref().take(most).read_until(b'\n', &mut self.line)? == 0 {
             return Ok(None);
+        }
+        if self.line.len() > LINE_BYTES_MAX && self.line.last() != Some(&b'\n') {
+            self.reader.skip_until(b'\n')?;
         }
         self.number += 1;
         let line = &self.line[..];
@@ -119,15 +127,16 @@ impl Lines {
     }
 }
 
+/// Returns whether the line names a file.
 fn check_line(
     session: &mut Session<'_>,
     list: &[u8],
     number: u64,
     line: &[u8],
     counts: &mut Counts,
-) -> Result<(), OutputError> {
+) -> Result<bool, OutputError> {
     let entry = match checkfile::parse(line) {
-        Ok(None) => return Ok(()),
+        Ok(None) => return Ok(false),
         Ok(Some(entry)) => entry,
         Err(why) => {
             counts.malformed += 1;
@@ -137,9 +146,18 @@ fn check_line(
                 let text = format!("{number}: improperly formatted BLAKE3 checksum line: {why}");
                 session.progress.suspend(|| session.messages.say_of(list, &text));
             }
-            return Ok(());
+            return Ok(false);
         }
     };
+    check_entry(session, &entry, counts)?;
+    Ok(true)
+}
+
+fn check_entry(
+    session: &mut Session<'_>,
+    entry: &Entry<'_>,
+    counts: &mut Counts,
+) -> Result<(), OutputError> {
     match session.digest(Path::new(OsStr::from_bytes(&entry.name))) {
         Err(error) if error.is_missing() && session.args.ignore_missing => Ok(()),
         Err(error) => {
@@ -148,27 +166,29 @@ fn check_line(
             if session.args.status {
                 session.progress.suspend(|| session.messages.say_of(&entry.name, &reason));
             }
-            verdict(session, &entry, &format!("FAILED ({reason})"))
+            verdict(session, entry, &format!("FAILED ({reason})"))
         }
-        Ok(digest) if is_expected(&digest, &entry.digest) => {
+        Ok(digest) if is_expected(&digest, session.args.seek, &entry.digest) => {
             counts.matched += 1;
             match session.args.quiet {
                 true => Ok(()),
-                false => verdict(session, &entry, "OK"),
+                false => verdict(session, entry, "OK"),
             }
         }
         Ok(_) => {
             counts.mismatched += 1;
-            verdict(session, &entry, "FAILED")
+            verdict(session, entry, "FAILED")
         }
     }
 }
 
-/// Compares as many bytes as the line has, in constant time as far as is possible for a length that
-/// is not known beforehand.
-fn is_expected(digest: &Digest, expected: &[u8]) -> bool {
+/// Compares as many bytes as the line has, from `seek` on, in constant time as far as is possible for
+/// a length that is not known beforehand.
+fn is_expected(digest: &Digest, seek: u64, expected: &[u8]) -> bool {
     let mut found = vec![0; expected.len()];
-    digest.reader().fill(&mut found);
+    let mut reader = digest.reader();
+    reader.set_position(seek);
+    reader.fill(&mut found);
     found.iter().zip(expected).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
 
@@ -194,16 +214,15 @@ fn warn(session: &Session<'_>, counts: &Counts) {
 }
 
 /// Bytes that a list will take to check. A list that can be read only once tells nothing beforehand.
-fn listed_bytes(list: &Path) -> u64 {
+fn listed_bytes(list: &Path) -> Option<u64> {
     let is_file = std::fs::metadata(list).is_ok_and(|metadata| metadata.is_file());
-    let Some(file) = is_file.then(|| File::open(list).ok()).flatten() else { return 0 };
-    let mut lines = Lines::new(file);
-    let mut bytes = 0;
+    let mut lines = Lines::new(is_file.then(|| File::open(list).ok()).flatten()?);
+    let mut bytes = 0_u64;
     while let Ok(Some((_, line))) = lines.next() {
         if let Ok(Some(entry)) = checkfile::parse(line) {
             let name = Path::new(OsStr::from_bytes(&entry.name));
-            bytes = length(name).saturating_add(bytes);
+            bytes = length(name)?.saturating_add(bytes);
         }
     }
-    bytes
+    Some(bytes)
 }

@@ -7,6 +7,10 @@ use std::borrow::Cow;
 /// Shortest digest that a check accepts, in bytes. Anybody can find a file for a shorter one.
 pub const DIGEST_BYTES_MIN: usize = 16;
 
+/// Longest line that is read, in bytes with its line ending: 1 MiB, which is a digest of 500,000 bytes
+/// and the longest name that Linux opens, twice over.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
 /// One file and the digest that it should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -22,6 +26,9 @@ pub struct Entry<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
+    /// Longer than [`LINE_BYTES_MAX`].
+    #[error("the line is longer than {LINE_BYTES_MAX} bytes")]
+    TooLong,
     /// Neither `HASH  NAME` nor `BLAKE3 (NAME) = HASH`.
     #[error("neither `HASH  NAME` nor `BLAKE3 (NAME) = HASH`")]
     Shape,
@@ -116,6 +123,9 @@ pub fn line_around(name: &[u8], style: Style) -> (Vec<u8>, Vec<u8>) {
 ///
 /// Why it is no entry.
 pub fn parse(line: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
+    if line.len() > LINE_BYTES_MAX {
+        return Err(Malformed::TooLong);
+    }
     let line = trim_line_end(line);
     if line.iter().all(|byte| matches!(byte, b' ' | b'\t')) || line[0] == b'#' {
         return Ok(None);
@@ -252,6 +262,7 @@ mod tests {
             (format!("\\{HASH}  a\\"), Escape),
             (format!("{HASH}  a\0b"), Nul),
             (format!("{HASH}  "), NoName),
+            (format!("{HASH}  {}", "a".repeat(LINE_BYTES_MAX)), TooLong),
             (format!("BLAKE3 () = {HASH}"), NoName),
             (format!("SHA256 (a) = {HASH}"), Algorithm("SHA256".to_owned())),
             (format!("BLAKE2b-256 (a) = {HASH}"), Algorithm("BLAKE2b-256".to_owned())),

@@ -21,7 +21,7 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
         [] => &[Path::new("-").to_owned()],
         files => files,
     };
-    session.progress.expect(|| files.iter().map(|path| length(path)).fold(0, u64::saturating_add));
+    session.progress.expect(|| files.iter().map(|path| length(path)).sum());
     let mut status = Status::Success;
     for path in files {
         match session.digest(path) {
@@ -42,14 +42,17 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Bytes that `path` will take to hash, as far as is known before it is opened.
-pub(crate) fn length(path: &Path) -> u64 {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_block_device() => {
-            Source::open(path).ok().and_then(|device| device.len()).unwrap_or(0)
-        }
-        Ok(metadata) if metadata.is_file() => metadata.len(),
-        _ => 0,
+/// Bytes that `path` will take to hash: 0 if there is no such file, `None` if only reading it tells.
+pub(crate) fn length(path: &Path) -> Option<u64> {
+    let metadata = match path.as_os_str().as_bytes() {
+        b"-" => std::fs::metadata("/proc/self/fd/0"),
+        _ => std::fs::metadata(path),
+    };
+    match metadata {
+        Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
+        Ok(metadata) if metadata.is_file() || metadata.is_dir() => Some(metadata.len()),
+        Ok(_) => None,
+        Err(_) => Some(0),
     }
 }
 

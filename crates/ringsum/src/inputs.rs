@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use anyhow::Context;
 use blockring::{Source, SourceKind};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 
 use crate::start;
 
@@ -21,6 +23,8 @@ pub(crate) enum InputError {
     StdinUsed,
     #[error("standard input gave the key, so it cannot be a file, too")]
     StdinHadKey,
+    #[error("standard input is not open for reading")]
+    StdinNotReadable,
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -51,7 +55,13 @@ impl Inputs {
             Stdin::GaveKey => Err(InputError::StdinHadKey),
             Stdin::Unused => {
                 self.stdin = becomes;
-                Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+                let stdin = rustix::stdio::stdin();
+                let flags = rustix::fs::fcntl_getfl(stdin).map_err(io::Error::from)?;
+                // Such a file could still be opened again, for direct reads.
+                match flags.intersects(OFlags::WRONLY | OFlags::PATH) {
+                    true => Err(InputError::StdinNotReadable),
+                    false => Ok(stdin.try_clone_to_owned()?.into()),
+                }
             }
         }
     }
@@ -86,7 +96,8 @@ impl Inputs {
     /// Reads the key of the keyed mode: all of standard input.
     pub(crate) fn key(&mut self) -> anyhow::Result<[u8; 32]> {
         let mut bytes = Vec::new();
-        self.stdin(Stdin::GaveKey)?.take(33).read_to_end(&mut bytes)?;
+        let stdin = Patient(self.stdin(Stdin::GaveKey)?);
+        stdin.take(33).read_to_end(&mut bytes).context("the key on standard input")?;
         bytes.as_slice().try_into().map_err(|_| {
             let found = match bytes.len() {
                 33 => "more".to_owned(),
@@ -100,6 +111,25 @@ impl Inputs {
     pub(crate) fn finish(&self, source: &Source, path: &Path) {
         if is_stdin(path) && source.kind() == SourceKind::File {
             let _ = rustix::fs::seek(source, rustix::fs::SeekFrom::End(0));
+        }
+    }
+}
+
+/// A file that is waited for if somebody made it non-blocking, as a shared standard input may be.
+pub(crate) struct Patient(pub(crate) File);
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                result => return result,
+            }
         }
     }
 }

@@ -48,8 +48,12 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
     let args = match Args::parse_from_line(line) {
         Ok(args) => args,
         Err(error) if error.use_stderr() => {
+            // The first paragraph says what is wrong; one line is enough for it.
             let text = error.to_string();
-            messages.say(&text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+            let what = text.split("\n\n").next().unwrap_or_default();
+            let what: Vec<_> = what.lines().map(str::trim).collect();
+            let what = what.join(" ");
+            messages.say(&format_args!("{}; see --help", what.trim_start_matches("error: ")));
             return Ok(Status::Usage);
         }
         Err(help_or_version) => {

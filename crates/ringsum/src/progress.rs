@@ -14,7 +14,7 @@ pub(crate) struct Progress {
     from: Option<Instant>,
     started: Instant,
     done: AtomicU64,
-    total: u64,
+    total: Option<u64>,
     bar: OnceLock<ProgressBar>,
 }
 
@@ -28,11 +28,11 @@ impl Progress {
             When::Auto => is_terminal().then(|| started + Duration::from_secs(1)),
             When::Always => is_terminal().then_some(started),
         };
-        Progress { from, started, done: AtomicU64::new(0), total: 0, bar: OnceLock::new() }
+        Progress { from, started, done: AtomicU64::new(0), total: None, bar: OnceLock::new() }
     }
 
-    /// Says how many bytes there are to do, 0 if that is not known. Not asked for without a bar.
-    pub(crate) fn expect(&mut self, total: impl FnOnce() -> u64) {
+    /// Says how many bytes there are to do, if that is known. Not asked for without a bar.
+    pub(crate) fn expect(&mut self, total: impl FnOnce() -> Option<u64>) {
         if self.from.is_some() {
             self.total = total();
         }
@@ -48,14 +48,14 @@ impl Progress {
     }
 
     fn draw(&self) -> ProgressBar {
-        let (total, template) = match self.total {
-            0 => (None, "{bytes} {bytes_per_sec} {elapsed}"),
-            n => (Some(n), "{bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}, {eta} left"),
+        let template = match self.total {
+            Some(_) => "{bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}, {eta} left",
+            None => "{bytes}, {bytes_per_sec}, for {elapsed}",
         };
         let style = ProgressStyle::with_template(template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // At most 10 times a second: what is drawn more often nobody reads.
-        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10))
+        ProgressBar::with_draw_target(self.total, ProgressDrawTarget::stderr_with_hz(10))
             .with_elapsed(self.started.elapsed())
             .with_style(style.progress_chars("=> "))
     }

@@ -43,7 +43,7 @@ pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64
     }
 }
 
-/// `preadv2` of one buffer: `pread` with flags.
+/// `pread`, with the flags of `preadv2`.
 ///
 /// # Safety
 ///
@@ -55,16 +55,22 @@ pub(crate) unsafe fn pread(
     offset: u64,
     flags: i32,
 ) -> io::Result<usize> {
-    let part = libc::iovec { iov_base: buffer.cast(), iov_len: len };
     let offset = offset.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    // SAFETY: one iovec over memory that the caller vouches for.
-    match unsafe { libc::preadv2(fd.as_raw_fd(), &part, 1, offset, flags) } {
+    let part = libc::iovec { iov_base: buffer.cast(), iov_len: len };
+    // SAFETY: memory that the caller vouches for. (`preadv2` is younger, and filters may refuse it.)
+    let result = unsafe {
+        match flags {
+            0 => libc::pread64(fd.as_raw_fd(), buffer.cast(), len, offset),
+            flags => libc::preadv2(fd.as_raw_fd(), &part, 1, offset, flags),
+        }
+    };
+    match result {
         -1 => Err(io::Error::last_os_error()),
         n => Ok(n as usize),
     }
 }
 
-/// `preadv2` into a buffer that is already there.
+/// [`pread`] into a buffer that is already there.
 pub(crate) fn pread_into(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],

@@ -126,6 +126,7 @@ fn nonsense_on_the_command_line() {
         assert_eq!((output.code, output.stdout()), (2, ""), "{line:?}");
         let starts = output.stderr.starts_with("ringsum: ");
         assert!(starts && output.stderr.contains(part), "{line:?}: {}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{line:?}: {}", output.stderr);
     }
     assert_eq!(scratch.run(&["--keyed"]).code, 2);
     assert_eq!(scratch.run(&[""]).code, 2);
@@ -142,6 +143,45 @@ fn an_explicit_choice_that_cannot_be_had_is_an_error() {
     let output = scratch.run_with(&["--engine", "io_uring", "-"], b"x");
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.contains("name no engine"), "{}", output.stderr);
+    // A file that says it is empty may be, and then anything reads it.
+    scratch.write("empty", "");
+    let line = format!("{}  empty\n", hex(b""));
+    scratch.run(&["--engine", "io_uring", "--cache", "direct", "empty"]).expect(0, &line, "");
+    for option in [["--engine", "io_uring"], ["--cache", "direct"]] {
+        let output = scratch.run(&[&option[..], &["/proc/version"]].concat());
+        assert_eq!((output.code, output.stdout()), (1, ""), "{option:?}");
+        assert!(output.stderr.contains("how long it is"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn standard_input_that_is_not_ready_or_not_readable() {
+    let scratch = Scratch::new();
+    let path = scratch.write("a", content(700_000));
+    let written = OpenOptions::new().append(true).open(path).unwrap();
+    let mut command = Command::new(RINGSUM);
+    let output = command.stdin(written).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stderr, b"ringsum: -: standard input is not open for reading\n");
+    // Non-blocking, with nothing in it yet.
+    for (options, sent, expected) in [
+        (&["-"][..], "abc".to_owned(), format!("{}  -\n", hex(b"abc"))),
+        (&["-c", "-"], format!("{}  /dev/null\n", hex(b"")), "/dev/null: OK\n".to_owned()),
+    ] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let child = Command::new(RINGSUM)
+            .args(options)
+            .stdin(reader)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        thread::sleep(Duration::from_millis(50));
+        writer.write_all(sent.as_bytes()).unwrap();
+        drop(writer);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{options:?}");
+    }
 }
 
 #[test]
