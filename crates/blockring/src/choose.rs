@@ -27,7 +27,7 @@ const IN_FLIGHT_BYTES: u32 = 8 << 20;
 /// Bytes of a block where each costs something besides its bytes: the way of a disk's arm, a mapping,
 /// or a read through the page cache of what is not in it. There `dontcache` drops a whole folio of the
 /// read-ahead after the first read that touches it, and the rest is read again: 128 KiB took 1.16 s
-/// per GiB and read it 1.5 times, 512 KiB 0.90 s, 4 MiB 0.42 s; `buffered` 512 KiB 0.48 s, 4 MiB 0.42 s.
+/// per GiB and read it 1.5 times, 512 KiB 0.90 s, 4 MiB 0.42 s.
 const LONG_BLOCK_BYTES: u32 = 4 << 20;
 
 /// Most threads that read through the page cache what is not in it: the device is what they wait for.
@@ -165,6 +165,12 @@ impl Chooser<'_> {
             && self.buffered_cost() >= cost::DIRECT
     }
 
+    /// Whether reads go to a device of this machine. (A network's client has requests of its own in
+    /// flight, and io_uring would only add threads to them.)
+    fn waits_for_device(&self, cache: CacheMode) -> bool {
+        self.facts.storage == Storage::Local && (cache == CacheMode::Direct || self.fills(cache))
+    }
+
     /// Seconds per GiB through the page cache, for as much of the file as is in it.
     fn buffered_cost(&self) -> f64 {
         let resident = self.facts.resident.unwrap_or(0.0);
@@ -274,9 +280,9 @@ impl Chooser<'_> {
                 }
                 (engine, ASKED.to_owned())
             }
-            (None, CacheMode::Direct) => match (self.system.io_uring)() {
+            (None, _) if self.waits_for_device(cache) => match (self.system.io_uring)() {
                 Ok(()) => {
-                    let why = "many direct reads in flight keep the device busy";
+                    let why = "many reads in flight keep the device busy";
                     (EngineKind::IoUring, why.to_owned())
                 }
                 Err(why) => (EngineKind::Pread, why),
@@ -299,9 +305,10 @@ impl Chooser<'_> {
             }
             None if engine == EngineKind::Mmap => (LONG_BLOCK_BYTES, "each block costs a mapping"),
             None if cache == CacheMode::Direct => (BLOCK_BYTES, "measured best for direct reads"),
-            None if self.fills(cache) => {
-                (LONG_BLOCK_BYTES, "long reads fill the page cache in fewer steps")
+            None if cache == CacheMode::Dontcache => {
+                (LONG_BLOCK_BYTES, "long reads fit the read-ahead")
             }
+            None if self.fills(cache) => (BLOCK_BYTES, "measured best for filling the page cache"),
             None => (CACHED_BLOCK_BYTES, "stays in the core's cache between read and consumer"),
         };
         if let (Some(slots), None) = (self.config.slots, self.config.block_bytes) {

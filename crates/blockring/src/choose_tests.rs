@@ -52,13 +52,20 @@ fn each_row_of_the_table() {
             7,
         ),
         ("unknown", Facts { resident: None, ..facts() }, IoUring, Direct, Spread::WhenBehind, 7),
-        ("no direct I/O", Facts { direct: no(), ..facts() }, Pread, Dontcache, Spread::AtOnce, 7),
+        (
+            "no direct I/O",
+            Facts { direct: no(), ..facts() },
+            IoUring,
+            Dontcache,
+            Spread::WhenBehind,
+            7,
+        ),
         (
             "neither",
             Facts { direct: no(), dontcache: no().map(|_: u32| ()), ..facts() },
-            Pread,
+            IoUring,
             Buffered,
-            Spread::AtOnce,
+            Spread::WhenBehind,
             7,
         ),
         (
@@ -96,7 +103,7 @@ fn each_row_of_the_table() {
         (
             "a disk that turns, and nobody could look",
             Facts { rotational: Some(true), direct: no(), ..facts() },
-            Pread,
+            IoUring,
             Dontcache,
             Spread::AtOnce,
             0,
