@@ -12,7 +12,7 @@ Needs root (to drop the page cache), Python 3.9, `b3sum` (cargo install b3sum), 
 
 Makes 5 GiB of files in FOLDER (default: target/measure), which must be on the disk to be measured.
 Commands of one comparison run in turn, A B C, A B C, so that a drift of the machine's speed hits all
-alike. Raw samples go to OUT/samples.json (default: bench/runs/DATE-HOST), the table to OUT/table.md.
+alike. Raw samples go to OUT/samples.jsonl (default: bench/runs/DATE-HOST), the table to OUT/table.md.
 Nothing else should run meanwhile.
 """
 
@@ -52,7 +52,7 @@ def sectors_read():
 
 
 def run(argv):
-    """One process: wall and CPU seconds, peak memory in MiB."""
+    """One process: wall and CPU seconds, peak memory in MiB (this script's own is its floor)."""
     start = time.perf_counter()
     pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=TO_NULL)
     _, status, usage = os.wait4(pid, 0)
@@ -251,11 +251,15 @@ def main():
 
     out = args.out or ROOT / "bench/runs" / f"{facts['date'][:10]}-{platform.node()}"
     out.mkdir(parents=True, exist_ok=True)
-    table = "\n".join(["| | ringsum | | |", "|---|---|---|---|", *rows]) + "\n"
+    table = "\n".join(["| | ringsum | beside it | |", "|---|---|---|---|", *rows]) + "\n"
     command = " ".join(["bench/measure.py", *sys.argv[1:]])
-    (out / "samples.json").write_text(
-        json.dumps({"machine": facts, "command": command, "samples": raw}, indent=1) + "\n"
-    )
+    # One line for each command of a comparison, so that a difference of two runs can be read.
+    lines = [json.dumps({"machine": facts, "command": command})]
+    for title, commands in raw.items():
+        for name, samples in commands.items():
+            rounded = [{k: round(v, 6) for k, v in sample.items()} for sample in samples]
+            lines.append(json.dumps({"comparison": title, "name": name, "samples": rounded}))
+    (out / "samples.jsonl").write_text("\n".join(lines) + "\n")
     (out / "table.md").write_text(
         "".join(f"- {name}: {value}\n" for name, value in facts.items())
         + f"- command: `{command}`\n\n{table}"

@@ -242,7 +242,7 @@ impl Chooser<'_> {
                 None => (
                     CacheMode::Direct,
                     format!(
-                        "{percent:.0} % is in the page cache: reading past it costs less ({:.2} \
+                        "{percent:.0} % is in the page cache: reading past it costs less (about {:.2} \
                          against {buffered:.2} s/GiB) and {}",
                         cost::DIRECT,
                         match facts.file_system {
@@ -256,7 +256,7 @@ impl Chooser<'_> {
                 CacheMode::Buffered,
                 format!(
                     "{percent:.0} % is in the page cache: reading through it costs less \
-                     ({buffered:.2} against {:.2} s/GiB)",
+                     (about {buffered:.2} against {:.2} s/GiB)",
                     cost::DIRECT
                 ),
             ),
