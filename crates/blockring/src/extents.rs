@@ -44,6 +44,11 @@ impl Extents {
         self.next.store(u64::MAX / 2, Ordering::Relaxed);
     }
 
+    /// Whether nothing was dealt out yet, and nothing stopped.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.next.load(Ordering::Relaxed) == 0
+    }
+
     /// Extents not dealt out yet.
     pub(crate) fn left(&self) -> u64 {
         let all = (self.range.end - self.range.start).div_ceil(self.block_bytes.into());
@@ -59,6 +64,7 @@ mod tests {
     fn a_range_is_dealt_out_once() {
         let extents = Extents::new(1000..3500, 1000);
         assert_eq!(extents.left(), 3);
+        assert!(extents.is_untouched());
         let all: Vec<_> = std::iter::from_fn(|| extents.claim()).collect();
         let expected = [(0, 1000, 1000), (1, 2000, 1000), (2, 3000, 500)];
         let expected = expected.map(|(index, offset, len)| Extent { index, offset, len });
@@ -79,5 +85,6 @@ mod tests {
         extents.claim();
         extents.stop();
         assert_eq!((extents.claim(), extents.left()), (None, 0));
+        assert!(!extents.is_untouched());
     }
 }

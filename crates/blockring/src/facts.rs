@@ -102,7 +102,8 @@ impl Facts {
         if facts.seek.is_none() && !Queue::is_plain_disk(source.device()) {
             facts.rotational = facts.rotational.filter(|turns| !turns);
         }
-        if asked == Some(CacheMode::Dontcache) || facts.direct.is_err() {
+        let falls_back = storage == Storage::Local && facts.direct.is_err();
+        if asked == Some(CacheMode::Dontcache) || falls_back {
             facts.dontcache = dontcache(source.file());
         }
         facts

@@ -291,10 +291,11 @@ impl<'s> Plan<'s> {
             source_len,
             extents: Extents::new(range.start.min(end)..end, ring.block_bytes),
         };
+        let may_fall_back = !engine_asked && ring.engine != EngineKind::Pread;
         match run(&job, ring) {
-            // It worked a moment ago, but not for a ring of this size, or not any more; nothing has
-            // been read yet.
-            Err(ErrorKind::Engine { .. }) if !engine_asked && ring.engine != EngineKind::Pread => {
+            // It worked a moment ago, but not for a ring of this size, or not any more. As long as
+            // nothing has been dealt out, nothing is lost.
+            Err(ErrorKind::Engine { .. }) if may_fall_back && job.extents.is_untouched() => {
                 run(&job, &RingPlan { engine: EngineKind::Pread, ..ring.clone() })
             }
             result => result,
