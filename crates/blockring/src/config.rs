@@ -159,8 +159,8 @@ pub struct Config {
     /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; on all threads together at most
     /// [`SLAB_BYTES_MAX`].
     pub slots: Option<u32>,
-    /// Threads besides the calling one, `0..=`[`WORKERS_MAX`]. In [`Order::AnyOrder`] each of them
-    /// reads and consumes; in [`Order::InOrder`] one of them consumes what the calling thread reads
+    /// Threads besides the first, `0..=`[`WORKERS_MAX`]. In [`Order::AnyOrder`] each of them reads and
+    /// consumes (and the first need not be the calling thread); in [`Order::InOrder`] one of them consumes what the calling thread reads
     /// and more than one is the same as one.
     pub workers: Option<u32>,
     /// Most threads to use in all, the calling one included, when `workers` is not set. Default: as

@@ -127,18 +127,32 @@ pub(crate) fn inline(
     Reader::new(plan, plan.slots, false)?.pump(job, plan, Order::InOrder, to)
 }
 
-/// In any order, on this thread and up to `plan.workers` more, each with a ring of its own.
+/// In any order, on up to `plan.workers` threads and one more, each with a ring of its own.
+///
+/// That one is this thread, if its engine waits for a device. Otherwise this one only waits: a thread
+/// started by a busy one shares its core until the scheduler looks again (16 MiB out of the page cache:
+/// 4.9 ms, and 3.8 ms when all are started by one that then sleeps).
 pub(crate) fn spread(
     job: &Job<'_>,
     plan: &RingPlan,
     consume: ConsumeAnyOrder<'_>,
 ) -> Result<(), ErrorKind> {
+    let caller_reads = !plan.engine.is_synchronous() || plan.workers == 0;
     // Made first: without it there is nothing to spread, and nothing was read yet.
-    let first = Reader::new(plan, plan.slots, false)?;
+    let first = match caller_reads {
+        true => Some(Reader::new(plan, plan.slots, false)?),
+        false => None,
+    };
     let failed = Mutex::new(None);
     let fail = |error| {
         job.extents.stop();
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    };
+    let missed = Mutex::new(None);
+    // A thread that nobody asked for is not missed, as long as there is another.
+    let miss = |error| match plan.spread {
+        Spread::Asked => fail(error),
+        _ => *missed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
     };
     let work = |reader: Reader, device_is_ahead: &mut dyn FnMut()| {
         let _guard = StopOnPanic(job);
@@ -149,40 +163,50 @@ pub(crate) fn spread(
     };
     let start = || match Reader::new(plan, plan.worker_slots, false) {
         Ok(reader) => work(reader, &mut || ()),
-        Err(error) if plan.spread == Spread::Asked => fail(error),
-        // A worker that nobody asked for is not missed.
-        Err(_) => {}
+        Err(error) => miss(error),
     };
     thread::scope(|scope| {
+        let threads = plan.workers + u32::from(!caller_reads);
         let mut workers = Vec::new();
         let mut spawn = || {
-            if workers.len() as u32 == plan.workers || job.extents.left() == 0 {
+            if workers.len() as u32 == threads || job.extents.left() == 0 {
                 return;
             }
             match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, start) {
                 Ok(worker) => workers.push(worker),
-                Err(error) if plan.spread == Spread::Asked => {
-                    fail(ErrorKind::Resource { what: "starting a worker thread", error });
+                Err(error) => {
+                    miss(ErrorKind::Resource { what: "starting a worker thread", error });
                 }
-                // This thread goes on with those that there are.
-                Err(_) => {}
             }
         };
         if plan.spread != Spread::WhenBehind {
-            (0..plan.workers).for_each(|_| spawn());
+            (0..threads).for_each(|_| spawn());
         }
-        work(first, &mut || {
-            if plan.spread == Spread::WhenBehind {
-                spawn();
-            }
-        });
+        if let Some(first) = first {
+            work(first, &mut || {
+                if plan.spread == Spread::WhenBehind {
+                    spawn();
+                }
+            });
+        }
         for worker in workers {
             if let Err(payload) = worker.join() {
                 panic::resume_unwind(payload);
             }
         }
+        if job.extents.is_untouched() {
+            // Not one thread could be had: then this one.
+            start();
+        }
     });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let missed = missed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match (failed, missed) {
+        (Some(error), _) => Err(error),
+        // Nobody was there to read.
+        (None, Some(error)) if job.extents.left() > 0 => Err(error),
+        (None, _) => Ok(()),
+    }
 }
 
 /// A consumer that panics ends the run on the other threads, too.
