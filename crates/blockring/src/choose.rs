@@ -2,9 +2,7 @@
 //!
 //! Pure, so that every row can be tested, also those whose device is not in this machine.
 
-use crate::config::{
-    CacheMode, Config, ConfigError, DEPTH_MAX, EngineKind, Order, SLAB_BYTES_MAX, SLOTS_MAX,
-};
+use crate::config::{CacheMode, Config, ConfigError, EngineKind, Order, SLAB_BYTES_MAX, SLOTS_MAX};
 use crate::error::ErrorKind;
 use crate::facts::{Facts, Storage};
 use crate::source::SourceKind;
@@ -364,7 +362,7 @@ impl Chooser<'_> {
             true => (blocks, format!("there are no more blocks ({slots_why}: {slots})")),
             false => (slots, slots_why),
         };
-        let depth = depth_wanted.min(slots).min(DEPTH_MAX);
+        let depth = depth_wanted.min(slots);
         let depth_why = match depth < depth_wanted {
             true => format!("clamped to the slots ({depth_why}: {depth_wanted})"),
             false => depth_why,

@@ -5,7 +5,6 @@
 //! use are clamped, and the plan says so.
 
 use std::fmt;
-use std::str::FromStr;
 
 /// Smallest block, in bytes: one sector.
 pub const BLOCK_BYTES_MIN: u32 = 512;
@@ -38,10 +37,6 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Every engine, in the order of their description.
-    pub const ALL: [EngineKind; 4] =
-        [EngineKind::IoUring, EngineKind::Pread, EngineKind::Mmap, EngineKind::Null];
-
     /// The name used in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,29 +104,17 @@ impl Order {
     }
 }
 
-macro_rules! name_traits {
-    ($type:ty, $what:literal) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(name: &str) -> Result<Self, String> {
-                <$type>::ALL.into_iter().find(|v| v.name() == name).ok_or_else(|| {
-                    let names: Vec<_> = <$type>::ALL.iter().map(|v| v.name()).collect();
-                    format!(concat!("no such ", $what, "; there are {}"), names.join(", "))
-                })
-            }
-        }
-    };
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
-name_traits!(EngineKind, "engine");
-name_traits!(CacheMode, "cache mode");
+impl fmt::Display for CacheMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// What the caller wants of a run. The default wants nothing in particular and is almost always
 /// right: every `None` is chosen from the facts of the source.
@@ -269,16 +252,5 @@ mod tests {
             assert!(message.contains(part), "{message}");
         }
         Config::default().validate().expect("the default is legal");
-    }
-
-    #[test]
-    fn names_round_trip() {
-        for engine in EngineKind::ALL {
-            assert_eq!(engine.name().parse(), Ok(engine));
-        }
-        for cache in CacheMode::ALL {
-            assert_eq!(cache.name().parse(), Ok(cache));
-        }
-        assert!("aio".parse::<EngineKind>().unwrap_err().contains("io_uring, pread"));
     }
 }

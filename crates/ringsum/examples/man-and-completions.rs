@@ -1,7 +1,7 @@
 //! Writes the man page and the shell completions of the command:
 //! `cargo run --example man-and-completions -- DIRECTORY`
 
-#[allow(dead_code, unreachable_pub)]
+#[expect(dead_code, reason = "only the definitions are of use here")]
 #[path = "../src/args.rs"]
 mod args;
 

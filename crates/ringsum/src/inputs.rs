@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::Context;
 use blockring::{Source, SourceKind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
@@ -97,7 +96,8 @@ impl Inputs {
     pub(crate) fn key(&mut self) -> anyhow::Result<[u8; 32]> {
         let mut bytes = Vec::new();
         let stdin = Patient(self.stdin(Stdin::GaveKey)?);
-        stdin.take(33).read_to_end(&mut bytes).context("the key on standard input")?;
+        let read = stdin.take(33).read_to_end(&mut bytes);
+        read.map_err(|error| anyhow::anyhow!("the key on standard input: {error}"))?;
         bytes.as_slice().try_into().map_err(|_| {
             let found = match bytes.len() {
                 33 => "more".to_owned(),

@@ -64,6 +64,8 @@ fn standard_streams_that_are_closed() {
     scratch.shell("$R a <&-").expect(0, &line, "");
     scratch.shell("$R --keyed a <&-").expect(1, "", "ringsum: standard input is closed\n");
     scratch.shell("$R -c <&-").expect(1, "", closed);
+    let folder = "ringsum: the key on standard input: Is a directory (os error 21)\n";
+    scratch.shell("$R --keyed a < .").expect(1, "", folder);
     scratch.shell("$R a >&-").expect(1, "", "ringsum: standard output is closed\n");
     scratch.shell("$R -V >&-").expect(1, "", "ringsum: standard output is closed\n");
     scratch.shell("$R a 2>&-").expect(0, &line, "");
