@@ -2,31 +2,17 @@
 //!
 //! Pure, so that every row can be tested, also those whose device is not in this machine.
 
-use crate::config::{CacheMode, Config, ConfigError, EngineKind, Order, SLAB_BYTES_MAX, SLOTS_MAX};
+use crate::config::{
+    CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Order, SLAB_BYTES_MAX,
+    SLOTS_MAX, Uring,
+};
 use crate::error::ErrorKind;
 use crate::facts::{Facts, Storage};
+use crate::profile::Profile;
 use crate::source::SourceKind;
 
-/// Bytes of a block of direct reads: 256 KiB, 512 KiB and 1 MiB were within 5 % of each other on a
-/// virtio disk, 128 KiB took 10 % longer; 512 KiB is also what the article on io_uring and BLAKE3 found
-/// best on NVMe.
-pub(crate) const BLOCK_BYTES: u32 = 512 << 10;
-
-/// Bytes of a block out of the page cache: a copy that is still in the core's own cache when it is
-/// consumed. 128 KiB to 1 MiB were within 4 % for 1 GiB; for 16 MiB, which two threads share, 256 KiB
-/// took 4.7 ms and 512 KiB 5.4.
-const CACHED_BLOCK_BYTES: u32 = 256 << 10;
-
-/// What is in flight on one thread, in bytes. Medians for 1 GiB in blocks of 512 KiB: 2 MiB in flight
-/// 0.337 s, 4 MiB 0.307, 8 MiB 0.292, 16 MiB 0.309, 32 MiB 0.316: beyond what keeps the device busy,
-/// memory only costs its first touch.
-const IN_FLIGHT_BYTES: u32 = 8 << 20;
-
-/// Bytes of a block where each costs something besides its bytes: the way of a disk's arm, a mapping,
-/// or a read through the page cache of what is not in it. There `dontcache` drops a whole folio of the
-/// read-ahead after the first read that touches it, and the rest is read again: 128 KiB took 1.16 s
-/// per GiB and read it 1.5 times, 512 KiB 0.90 s, 4 MiB 0.42 s.
-const LONG_BLOCK_BYTES: u32 = 4 << 20;
+/// Block of streams, in bytes: more than a pipe gives at once helps nobody.
+const STREAM_BLOCK_BYTES: u32 = 256 << 10;
 
 /// Most threads that read through the page cache what is not in it: the device is what they wait for.
 const FILLING_THREADS_MAX: u32 = 8;
@@ -35,22 +21,11 @@ const FILLING_THREADS_MAX: u32 = 8;
 /// in which one core hashes some 512 KiB.
 const WORKER_BYTES_MIN: u64 = 1 << 20;
 
-/// Seconds per GiB on the machine that this was written on, for files that are partly resident: only
-/// the ratios matter.
-mod cost {
-    /// Reading out of the page cache, two cores, hash included.
-    pub(super) const CACHED: f64 = 0.09;
-    /// Direct from the device.
-    pub(super) const DIRECT: f64 = 0.29;
-    /// From the device through the page cache.
-    pub(super) const FILL: f64 = 0.60;
-}
-
 /// One choice of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`; `source` is
-    /// the facts.
+    /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`, and `knobs` if
+    /// any were set; `source` is the facts.
     pub what: &'static str,
     /// The choice.
     pub value: String,
@@ -73,6 +48,12 @@ pub(crate) struct RingPlan {
     pub(crate) spread: Spread,
     /// Alignment of reads in bytes; 1 unless direct.
     pub(crate) align: u32,
+    pub(crate) order: Order,
+    pub(crate) pool_threads: u32,
+    pub(crate) consume: Consume,
+    pub(crate) spin: bool,
+    pub(crate) huge_pages: HugePages,
+    pub(crate) uring: Uring,
 }
 
 /// When workers start.
@@ -88,8 +69,11 @@ pub(crate) enum Spread {
 
 /// What the system offers, apart from the source.
 pub(crate) struct System<'a> {
-    /// Finds out whether io_uring can be had, or why not; asked only where it matters.
-    pub(crate) io_uring: &'a dyn Fn() -> Result<(), String>,
+    /// Finds out whether io_uring can be had with these knobs, or why not; asked only where it matters.
+    pub(crate) io_uring: &'a dyn Fn(&Uring) -> Result<(), String>,
+    /// The same of libaio.
+    pub(crate) libaio: &'a dyn Fn() -> Result<(), String>,
+    pub(crate) profile: &'a Profile,
     /// Processors for this process.
     pub(crate) cores: u32,
 }
@@ -121,46 +105,98 @@ pub(crate) fn decide(
     order: Order,
     system: &System<'_>,
 ) -> Result<(RingPlan, Vec<Choice>), ErrorKind> {
+    let order = if config.in_order { Order::InOrder } else { order };
     let mut chooser = Chooser { facts, config, order, system, choices: Vec::new() };
     chooser.describe();
     let cache = chooser.cache()?;
     let engine = chooser.engine(cache)?;
     let block_bytes = chooser.block(engine, cache)?;
+    if engine.is_sequential() {
+        chooser.order = Order::InOrder;
+    }
     let (depth, slots) = chooser.depth_and_slots(engine, block_bytes)?;
     let (workers, spread) = chooser.workers(engine, cache, block_bytes, slots);
-    chooser.note(
-        "order",
-        order.name(),
-        match order {
-            Order::InOrder => "the consumer needs one block after another",
-            Order::AnyOrder => "the consumer takes blocks as they come",
-        },
-    );
     let worker_slots = chooser.worker_slots(engine, block_bytes, slots, workers)?;
+    chooser.note_order(engine);
+    chooser.note_knobs(engine);
     let align = match cache {
         CacheMode::Direct => facts.direct.as_ref().copied().unwrap_or(1),
         _ => 1,
     };
-    let ring =
-        RingPlan { engine, cache, block_bytes, depth, slots, workers, worker_slots, spread, align };
+    let ring = RingPlan {
+        engine,
+        cache,
+        block_bytes,
+        depth,
+        slots,
+        workers,
+        worker_slots,
+        spread,
+        align,
+        order: chooser.order,
+        pool_threads: chooser.pool_threads(),
+        consume: config.consume,
+        spin: config.spin,
+        huge_pages: config.huge_pages,
+        uring: config.uring,
+    };
     Ok((ring, chooser.choices))
 }
 
+/// How to read what has no places, or does not say how long it is: there is one way. `what` it is, and
+/// `why` it is read so.
+pub(crate) fn decide_stream(what: &str, why: &str, config: &Config) -> (RingPlan, Vec<Choice>) {
+    let workers = config.workers.unwrap_or(0).min(1);
+    let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES);
+    let slots_max = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32;
+    let slots = config.slots.unwrap_or(1 + workers).min(slots_max);
+    let ring = RingPlan {
+        engine: EngineKind::Stream,
+        cache: CacheMode::Buffered,
+        block_bytes,
+        depth: 1,
+        slots,
+        workers,
+        worker_slots: slots,
+        spread: Spread::Asked,
+        align: 1,
+        order: Order::InOrder,
+        pool_threads: 1,
+        consume: config.consume,
+        spin: config.spin,
+        huge_pages: config.huge_pages,
+        uring: Uring::default(),
+    };
+    let asked = |is_asked| if is_asked { ASKED } else { "the default for streams" };
+    let choice = |what, value: String, why: &str| Choice { what, value, why: why.to_owned() };
+    let choices = vec![
+        choice("engine", ring.engine.name().to_owned(), &format!("{what}: {why}")),
+        choice("block", size(block_bytes.into()), asked(config.block_bytes.is_some())),
+        choice("slots", slots.to_string(), asked(config.slots.is_some())),
+        choice("workers", workers.to_string(), asked(config.workers.is_some())),
+    ];
+    (ring, choices)
+}
+
 impl Chooser<'_> {
+    fn cost(&self) -> &crate::profile::Cost {
+        &self.system.profile.cost
+    }
+
     fn note(&mut self, what: &'static str, value: impl Into<String>, why: impl Into<String>) {
         self.choices.push(Choice { what, value: value.into(), why: why.into() });
     }
 
     /// Whether moving from one place to another will be dear: the device turns, and is read.
     fn turns(&self) -> bool {
-        self.facts.is_rotational() && self.buffered_cost() >= cost::DIRECT
+        self.facts.is_rotational() && self.buffered_cost() >= self.cost().direct
     }
 
     /// Whether reads bring into the page cache what is not in it.
     fn fills(&self, cache: CacheMode) -> bool {
         cache != CacheMode::Direct
             && self.facts.storage != Storage::Memory
-            && self.buffered_cost() >= cost::DIRECT
+            && self.buffered_cost() >= self.cost().direct
     }
 
     /// Whether reads go to a device of this machine. (A network's client has requests of its own in
@@ -172,7 +208,7 @@ impl Chooser<'_> {
     /// Seconds per GiB through the page cache, for as much of the file as is in it.
     fn buffered_cost(&self) -> f64 {
         let resident = self.facts.resident.unwrap_or(0.0);
-        resident * cost::CACHED + (1.0 - resident) * cost::FILL
+        resident * self.cost().cached + (1.0 - resident) * self.cost().fill
     }
 
     fn describe(&mut self) {
@@ -201,7 +237,10 @@ impl Chooser<'_> {
 
     fn cache(&mut self) -> Result<CacheMode, ErrorKind> {
         let facts = self.facts;
-        if let Some(cache) = self.config.cache {
+        if self.config.medium {
+            facts.medium.clone().map_err(ErrorKind::Medium)?;
+        }
+        if let Some(cache) = self.config.cache_asked() {
             let refused = match cache {
                 CacheMode::Direct => facts.direct.as_ref().err(),
                 CacheMode::Dontcache => facts.dontcache.as_ref().err(),
@@ -215,15 +254,15 @@ impl Chooser<'_> {
         }
         let resident = facts.resident.unwrap_or(0.0);
         let percent = resident * 100.0;
-        let buffered = self.buffered_cost();
+        let (buffered, direct_cost) = (self.buffered_cost(), self.cost().direct);
         let misfit = self.config.block_bytes.filter(|block_bytes| {
             facts.direct.as_ref().is_ok_and(|align| !block_bytes.is_multiple_of(*align))
         });
         let (cache, why) = match (&facts.direct, facts.storage) {
-            _ if matches!(self.config.engine, Some(EngineKind::Mmap)) => {
+            _ if self.config.engine == Some(EngineKind::Mmap) => {
                 (CacheMode::Buffered, "a mapping is of the page cache".to_owned())
             }
-            _ if matches!(self.config.engine, Some(EngineKind::Null)) => {
+            _ if self.config.engine == Some(EngineKind::Null) => {
                 (CacheMode::Buffered, "nothing is read".to_owned())
             }
             (_, Storage::Memory) => {
@@ -232,7 +271,7 @@ impl Chooser<'_> {
             (_, Storage::Network | Storage::Fuse) => {
                 (CacheMode::Buffered, format!("{}: its client reads ahead", facts.file_system))
             }
-            (Ok(_), _) if buffered >= cost::DIRECT => match misfit {
+            (Ok(_), _) if buffered >= direct_cost => match misfit {
                 Some(block_bytes) => (
                     CacheMode::Buffered,
                     format!("blocks of {block_bytes} bytes do not fit direct I/O"),
@@ -240,9 +279,8 @@ impl Chooser<'_> {
                 None => (
                     CacheMode::Direct,
                     format!(
-                        "{percent:.0} % is in the page cache: reading past it costs less (about {:.2} \
-                         against {buffered:.2} s/GiB) and {}",
-                        cost::DIRECT,
+                        "{percent:.0} % is in the page cache: reading past it costs less (about \
+                         {direct_cost:.2} against {buffered:.2} s/GiB) and {}",
                         match facts.file_system {
                             "btrfs" => "fills it only where btrfs reads through it all the same",
                             _ => "leaves it alone",
@@ -254,8 +292,7 @@ impl Chooser<'_> {
                 CacheMode::Buffered,
                 format!(
                     "{percent:.0} % is in the page cache: reading through it costs less \
-                     (about {buffered:.2} against {:.2} s/GiB)",
-                    cost::DIRECT
+                     (about {buffered:.2} against {direct_cost:.2} s/GiB)",
                 ),
             ),
             (Err(_), _) if percent >= 99.5 => {
@@ -271,21 +308,18 @@ impl Chooser<'_> {
     }
 
     fn engine(&mut self, cache: CacheMode) -> Result<EngineKind, ErrorKind> {
-        let (engine, why) = match (self.config.engine, cache) {
-            (Some(engine), _) => {
-                if engine == EngineKind::IoUring {
-                    (self.system.io_uring)().map_err(|why| ErrorKind::Engine { engine, why })?;
-                }
+        let (engine, why) = match self.config.engine_asked() {
+            Some(engine) => {
+                self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
                 (engine, ASKED.to_owned())
             }
-            (None, _) if self.waits_for_device(cache) => match (self.system.io_uring)() {
-                Ok(()) => {
-                    let why = "many reads in flight keep the device busy";
-                    (EngineKind::IoUring, why.to_owned())
-                }
-                Err(why) => (EngineKind::Pread, why),
-            },
-            (None, _) => (
+            None if self.waits_for_device(cache) => self.asynchronous(cache),
+            None if cache == CacheMode::Direct || self.fills(cache) => {
+                let why =
+                    format!("{}: each read waits on a thread of its own", self.facts.file_system);
+                (EngineKind::Pool, why)
+            }
+            None => (
                 EngineKind::Pread,
                 "each thread copies a block into its own cache and consumes it there".to_owned(),
             ),
@@ -294,21 +328,113 @@ impl Chooser<'_> {
         Ok(engine)
     }
 
+    /// Whether an engine can be had, as it was asked for.
+    fn usable(&self, engine: EngineKind) -> Result<(), String> {
+        match engine {
+            EngineKind::IoUring => {
+                if self.config.uring.iopoll {
+                    self.facts.poll_queues.clone()?;
+                }
+                (self.system.io_uring)(&self.config.uring)
+            }
+            EngineKind::Libaio => (self.system.libaio)(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first that can be had of those that keep a device busy from one thread.
+    fn asynchronous(&self, cache: CacheMode) -> (EngineKind, String) {
+        let no_uring = match self.usable(EngineKind::IoUring) {
+            Ok(()) => {
+                let why = "many reads in flight keep the device busy";
+                return (EngineKind::IoUring, why.to_owned());
+            }
+            Err(why) => why,
+        };
+        match cache {
+            // Through the page cache libaio is not asynchronous.
+            CacheMode::Direct => match self.usable(EngineKind::Libaio) {
+                Ok(()) => (EngineKind::Libaio, format!("no io_uring: {no_uring}")),
+                Err(why) => {
+                    (EngineKind::Pool, format!("no io_uring: {no_uring}; no libaio: {why}"))
+                }
+            },
+            _ => (EngineKind::Pool, format!("no io_uring: {no_uring}")),
+        }
+    }
+
+    fn pool_threads(&self) -> u32 {
+        self.config.pool_threads.unwrap_or(self.system.profile.pool_threads)
+    }
+
+    fn note_order(&mut self, engine: EngineKind) {
+        let why = match self.order {
+            Order::InOrder if self.config.in_order => ASKED,
+            Order::InOrder if engine.is_sequential() => "the engine reads one block after another",
+            Order::InOrder => "the consumer needs one block after another",
+            Order::AnyOrder => "the consumer takes blocks as they come",
+        };
+        self.note("order", self.order.name(), why);
+    }
+
+    /// What was asked for besides.
+    fn note_knobs(&mut self, engine: EngineKind) {
+        let Config { uring, huge_pages, consume, spin, rate_limit, .. } = self.config;
+        let mut knobs = Vec::new();
+        if engine == EngineKind::Pool {
+            knobs.push(format!("{} threads", self.pool_threads()));
+        }
+        let switches = [
+            (uring.drain, "drain"),
+            (uring.link, "link"),
+            (uring.sqpoll.is_some(), "SQPOLL"),
+            (uring.iopoll, "IOPOLL"),
+            (uring.fixed_buffers, "fixed buffers"),
+            (uring.fixed_file, "fixed file"),
+            (*spin, "spin"),
+            (*consume == Consume::Batch, "consume batch"),
+            (*huge_pages == HugePages::Off, "no huge pages"),
+            (*huge_pages == HugePages::Hugetlb, "reserved huge pages"),
+        ];
+        let on = switches.into_iter().filter(|(is_on, _)| *is_on);
+        knobs.extend(on.map(|(_, name)| name.to_owned()));
+        if let Some(limit) = rate_limit {
+            knobs.push(format!("at most {}/s", size(limit.bytes_per_s().get())));
+        }
+        if !knobs.is_empty() {
+            let by_default = self.config.pool_threads.is_none() && knobs.len() == 1;
+            let why = match engine == EngineKind::Pool && by_default {
+                true => "the default of the engine",
+                false => ASKED,
+            };
+            self.note("knobs", knobs.join(", "), why);
+        }
+    }
+
     fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {
         let facts = self.facts;
+        let Profile { block_bytes, cached_block_bytes, long_block_bytes, .. } =
+            *self.system.profile;
         let (mut block_bytes, mut why) = match self.config.block_bytes {
             Some(block_bytes) => (block_bytes, ASKED),
             None if self.turns() => {
-                (LONG_BLOCK_BYTES, "the device turns: long reads, one after another")
+                (long_block_bytes, "the device turns: long reads, one after another")
             }
-            None if engine == EngineKind::Mmap => (LONG_BLOCK_BYTES, "each block costs a mapping"),
-            None if cache == CacheMode::Direct => (BLOCK_BYTES, "measured best for direct reads"),
+            None if engine == EngineKind::Mmap => (long_block_bytes, "each block costs a mapping"),
+            None if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
             None if cache == CacheMode::Dontcache => {
-                (LONG_BLOCK_BYTES, "long reads fit the read-ahead")
+                (long_block_bytes, "long reads fit the read-ahead")
             }
-            None if self.fills(cache) => (BLOCK_BYTES, "measured best for filling the page cache"),
-            None => (CACHED_BLOCK_BYTES, "stays in the core's cache between read and consumer"),
+            None if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
+            None => (cached_block_bytes, "stays in the core's cache between read and consumer"),
         };
+        if let (Some(limit), None) = (&self.config.rate_limit, self.config.block_bytes) {
+            let most = limit.bytes_per_s().get() / 8;
+            if u64::from(block_bytes) > most {
+                block_bytes = 1 << most.max(4096).ilog2();
+                why = "an eighth of a second at the most that may be read";
+            }
+        }
         if let (Some(slots), None) = (self.config.slots, self.config.block_bytes) {
             let most = (SLAB_BYTES_MAX / u64::from(slots)) as u32;
             if block_bytes > most {
@@ -342,7 +468,8 @@ impl Chooser<'_> {
             None if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
             None if self.turns() => (2, "the device turns: one stream".to_owned()),
             None => {
-                let depth = (IN_FLIGHT_BYTES / block_bytes).clamp(2, 128);
+                let Profile { in_flight_bytes, depth_max, .. } = *self.system.profile;
+                let depth = (in_flight_bytes / block_bytes).clamp(2, depth_max);
                 (depth, format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes))))
             }
         };
@@ -443,6 +570,16 @@ impl Chooser<'_> {
         };
         self.note("workers", value, why);
         (workers, spread)
+    }
+}
+
+/// What to read with when an engine cannot be had after all.
+pub(crate) fn next_best(engine: EngineKind, cache: CacheMode) -> Option<EngineKind> {
+    match engine {
+        EngineKind::IoUring if cache == CacheMode::Direct => Some(EngineKind::Libaio),
+        EngineKind::IoUring | EngineKind::Libaio => Some(EngineKind::Pool),
+        EngineKind::Pool => Some(EngineKind::Pread),
+        EngineKind::Pread | EngineKind::Stream | EngineKind::Mmap | EngineKind::Null => None,
     }
 }
 

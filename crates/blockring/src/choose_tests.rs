@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::profile;
 
 const GIB: u64 = 1 << 30;
 
@@ -18,11 +19,13 @@ fn facts() -> Facts {
         rotational: Some(false),
         seek: None,
         dontcache: Ok(()),
+        medium: Ok(()),
+        poll_queues: Ok(()),
     }
 }
 
 fn system() -> System<'static> {
-    System { io_uring: &|| Ok(()), cores: 8 }
+    System { io_uring: &|_| Ok(()), libaio: &|| Ok(()), profile: &profile::BUILT_IN, cores: 8 }
 }
 
 fn any_order(facts: Facts, config: Config) -> RingPlan {
@@ -116,8 +119,30 @@ fn each_row_of_the_table() {
             Spread::AtOnce,
             7,
         ),
-        ("NFS", Facts { storage: Storage::Network, ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
-        ("FUSE", Facts { storage: Storage::Fuse, ..facts() }, Pread, Buffered, Spread::AtOnce, 7),
+        (
+            "NFS",
+            Facts { storage: Storage::Network, ..facts() },
+            Pool,
+            Buffered,
+            Spread::WhenBehind,
+            7,
+        ),
+        (
+            "FUSE",
+            Facts { storage: Storage::Fuse, ..facts() },
+            Pool,
+            Buffered,
+            Spread::WhenBehind,
+            7,
+        ),
+        (
+            "NFS, but resident",
+            Facts { storage: Storage::Network, resident: Some(1.0), ..facts() },
+            Pread,
+            Buffered,
+            Spread::AtOnce,
+            7,
+        ),
         (
             "a block device",
             Facts { kind: SourceKind::BlockDevice, ..facts() },
@@ -137,16 +162,92 @@ fn each_row_of_the_table() {
 
 #[test]
 fn without_io_uring_the_next_engine_reads_and_says_why() {
-    let system = System { io_uring: &|| Err("seccomp".to_owned()), cores: 2 };
-    let (plan, choices) =
-        decide(&facts(), &Config::default(), Order::AnyOrder, &system).expect("a plan");
-    assert_eq!((plan.engine, plan.cache), (EngineKind::Pread, CacheMode::Direct));
-    assert_eq!(reason(&choices, "engine"), "seccomp");
+    let no_uring = System { io_uring: &|_| Err("seccomp".to_owned()), ..system() };
+    let neither = System { libaio: &|| Err("no CONFIG_AIO".to_owned()), ..no_uring };
+    let buffered = Facts { direct: Err("no".to_owned()), ..facts() };
+    let cases = [
+        (&no_uring, facts(), EngineKind::Libaio, "no io_uring: seccomp"),
+        (&neither, facts(), EngineKind::Pool, "no io_uring: seccomp; no libaio: no CONFIG_AIO"),
+        // Through the page cache libaio is not asynchronous.
+        (&no_uring, buffered, EngineKind::Pool, "no io_uring: seccomp"),
+    ];
+    for (system, facts, engine, why) in cases {
+        let (plan, choices) =
+            decide(&facts, &Config::default(), Order::AnyOrder, system).expect("a plan");
+        assert_eq!((plan.engine, &*reason(&choices, "engine")), (engine, why));
+    }
     // Asked for by name, it is an error with the same reason.
-    let config = Config { engine: Some(EngineKind::IoUring), ..Config::default() };
-    match decide(&facts(), &config, Order::AnyOrder, &system) {
-        Err(ErrorKind::Engine { engine: EngineKind::IoUring, why }) => assert_eq!(why, "seccomp"),
+    for (engine, system, expected) in [
+        (EngineKind::IoUring, &no_uring, "seccomp"),
+        (EngineKind::Libaio, &neither, "no CONFIG_AIO"),
+    ] {
+        let config = Config { engine: Some(engine), ..Config::default() };
+        match decide(&facts(), &config, Order::AnyOrder, system) {
+            Err(ErrorKind::Engine { engine: refused, why }) => {
+                assert_eq!((refused, &*why), (engine, expected));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_an_engine_cannot_do_any_more_the_next_one_does() {
+    let mut engines = vec![EngineKind::IoUring];
+    while let Some(next) = next_best(engines[engines.len() - 1], CacheMode::Direct) {
+        engines.push(next);
+    }
+    use EngineKind::*;
+    assert_eq!(engines, [IoUring, Libaio, Pool, Pread]);
+    assert_eq!(next_best(IoUring, CacheMode::Buffered), Some(Pool));
+}
+
+#[test]
+fn knobs_choose_their_engine_and_are_noted() {
+    let uring = Uring { fixed_buffers: true, ..Uring::default() };
+    let config = Config { uring, spin: true, ..Config::default() };
+    let resident = Facts { resident: Some(1.0), ..facts() };
+    let (plan, choices) = decide(&resident, &config, Order::AnyOrder, &system()).expect("a plan");
+    assert_eq!((plan.engine, plan.uring, plan.spin), (EngineKind::IoUring, uring, true));
+    let knobs = choices.iter().find(|choice| choice.what == "knobs").expect("knobs");
+    assert_eq!(knobs.value, "fixed buffers, spin");
+    let config = Config { pool_threads: Some(3), ..Config::default() };
+    let plan = any_order(facts(), config);
+    assert_eq!((plan.engine, plan.pool_threads), (EngineKind::Pool, 3));
+    let config = Config { in_order: true, ..Config::default() };
+    assert_eq!(any_order(facts(), config).order, Order::InOrder);
+    // One file position is read in order, on one thread.
+    let config = Config { engine: Some(EngineKind::Stream), ..Config::default() };
+    let plan = any_order(facts(), config);
+    assert_eq!((plan.order, plan.workers, plan.depth), (Order::InOrder, 0, 1));
+}
+
+#[test]
+fn polling_and_the_medium_are_refused_with_their_reasons() {
+    let uring = Uring { iopoll: true, ..Uring::default() };
+    let config = Config { uring, ..Config::default() };
+    assert_eq!(any_order(facts(), config.clone()).cache, CacheMode::Direct);
+    let none = Facts { poll_queues: Err("no poll queues".to_owned()), ..facts() };
+    match decide(&none, &config, Order::AnyOrder, &system()) {
+        Err(ErrorKind::Engine { why, .. }) => assert_eq!(why, "no poll queues"),
         other => panic!("{other:?}"),
+    }
+    let config = Config { medium: true, ..Config::default() };
+    let resident = Facts { resident: Some(1.0), ..facts() };
+    assert_eq!(any_order(resident, config.clone()).cache, CacheMode::Direct);
+    let none = Facts { medium: Err("compressed".to_owned()), ..facts() };
+    match decide(&none, &config, Order::AnyOrder, &system()) {
+        Err(ErrorKind::Medium(why)) => assert_eq!(why, "compressed"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_slow_limit_takes_small_blocks() {
+    let limit = |bytes| Some(crate::RateLimit::new(std::num::NonZero::new(bytes).expect("not 0")));
+    for (bytes_per_s, block_bytes) in [(1, 4096), (1 << 20, 128 << 10), (1 << 40, 512 << 10)] {
+        let config = Config { rate_limit: limit(bytes_per_s), ..Config::default() };
+        assert_eq!(any_order(facts(), config).block_bytes, block_bytes, "{bytes_per_s}");
     }
 }
 

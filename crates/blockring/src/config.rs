@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+use crate::rate::RateLimit;
+use crate::trace::Trace;
+
 /// Smallest block, in bytes: one sector.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 /// Largest block, in bytes.
@@ -19,6 +22,10 @@ pub const SLOTS_MAX: u32 = 32768;
 pub const SLAB_BYTES_MAX: u64 = 1 << 30;
 /// Most worker threads.
 pub const WORKERS_MAX: u32 = 1024;
+/// Most threads of the engine `pool` for one thread that consumes.
+pub const POOL_THREADS_MAX: u32 = 1024;
+/// Longest time that a polling thread of the kernel may be idle before it sleeps, in milliseconds.
+pub const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
 
 /// How a request reaches the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,8 +33,16 @@ pub const WORKERS_MAX: u32 = 1024;
 pub enum EngineKind {
     /// Many requests in flight through one ring shared with the kernel. Needs Linux 5.6.
     IoUring,
+    /// Many requests in flight through `io_submit` and `io_getevents`. Asynchronous for direct reads
+    /// only: through the page cache each `io_submit` reads before it returns.
+    Libaio,
+    /// Many requests in flight, each a `preadv2` on one of several threads.
+    Pool,
     /// One `preadv2` at a time on the thread that consumes the block.
     Pread,
+    /// One `read` after another from the file position on, with a large buffer: what stdio does, and
+    /// the only way to read a pipe, a terminal or a socket. One thread reads.
+    Stream,
     /// Blocks lent straight out of a mapping of the page cache. Needs Linux 5.14
     /// (`MADV_POPULATE_READ`) and [`allow_mmap`](crate::allow_mmap).
     Mmap,
@@ -37,11 +52,25 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
+    /// Every engine.
+    pub const ALL: [EngineKind; 7] = [
+        EngineKind::IoUring,
+        EngineKind::Libaio,
+        EngineKind::Pool,
+        EngineKind::Pread,
+        EngineKind::Stream,
+        EngineKind::Mmap,
+        EngineKind::Null,
+    ];
+
     /// The name used in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::IoUring => "io_uring",
+            EngineKind::Libaio => "libaio",
+            EngineKind::Pool => "pool",
             EngineKind::Pread => "pread",
+            EngineKind::Stream => "stream",
             EngineKind::Mmap => "mmap",
             EngineKind::Null => "null",
         }
@@ -49,12 +78,17 @@ impl EngineKind {
 
     /// Whether a request is finished when it is submitted, so that a second slot gains nothing.
     pub(crate) const fn is_synchronous(self) -> bool {
-        !matches!(self, EngineKind::IoUring)
+        !matches!(self, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool)
     }
 
     /// Whether blocks lie in the engine's own memory and no slab is needed.
     pub(crate) const fn lends(self) -> bool {
         matches!(self, EngineKind::Mmap)
+    }
+
+    /// Whether one thread alone can read, since the file position is one.
+    pub(crate) const fn is_sequential(self) -> bool {
+        matches!(self, EngineKind::Stream)
     }
 }
 
@@ -104,6 +138,79 @@ impl Order {
     }
 }
 
+/// When blocks are consumed, if several have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Consume {
+    /// After each block its slot is requested again, before the next block: the device always has
+    /// something to do.
+    #[default]
+    Each,
+    /// First all that has come is consumed, then as much is requested again: fewer system calls, and a
+    /// device that may run dry.
+    Batch,
+}
+
+/// Which pages hold the slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum HugePages {
+    /// Pages of the usual size (`MADV_NOHUGEPAGE`).
+    Off,
+    /// Transparent huge pages where the kernel has them (`MADV_HUGEPAGE`), other pages elsewhere.
+    #[default]
+    Advise,
+    /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`); refused where that has too few: see
+    /// the sysctl `vm.nr_hugepages`.
+    Hugetlb,
+}
+
+/// What [`EngineKind::IoUring`] may be told besides. The default is none of it; any of it asks for
+/// that engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Uring {
+    /// `IOSQE_IO_DRAIN`: a request starts when all before it have ended. In effect one is in flight.
+    pub drain: bool,
+    /// `IOSQE_IO_LINK`: the requests of one submission run one after another.
+    pub link: bool,
+    /// `IORING_SETUP_SQPOLL`: a thread of the kernel takes requests, so that submitting needs no
+    /// system call. It wants a core to itself. Needs Linux 5.11 without privileges.
+    pub sqpoll: Option<Sqpoll>,
+    /// `IORING_SETUP_IOPOLL`: completions are polled for at the device. Only for direct reads of
+    /// devices with poll queues.
+    pub iopoll: bool,
+    /// `IORING_REGISTER_BUFFERS`: the slots are mapped into the kernel and pinned once, not for each
+    /// read. They count against `RLIMIT_MEMLOCK`.
+    pub fixed_buffers: bool,
+    /// `IORING_REGISTER_FILES`: the file is looked up once, not for each read.
+    pub fixed_file: bool,
+}
+
+impl Uring {
+    /// Whether anything is asked for.
+    pub(crate) fn is_set(&self) -> bool {
+        *self != Uring::default()
+    }
+}
+
+/// The polling thread of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sqpoll {
+    /// Milliseconds without work after which it sleeps, `0..=`[`SQPOLL_IDLE_MS_MAX`]; 0 is the
+    /// kernel's default of one second.
+    pub idle_ms: u32,
+    /// The processor that it is bound to; `None`: any.
+    pub cpu: Option<u32>,
+}
+
+/// The place of reads in the queue of the device (`ioprio_set(2)`), where its scheduler has one: BFQ
+/// and mq-deadline do, `none` does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoPriority {
+    /// Only when nobody else has used the device for a while.
+    Idle,
+    /// From 0, the first, to 7, the last; 4 is what a process has as a rule.
+    BestEffort(u8),
+}
+
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -119,8 +226,10 @@ impl fmt::Display for CacheMode {
 /// What the caller wants of a run. The default wants nothing in particular and is almost always
 /// right: every `None` is chosen from the facts of the source.
 ///
-/// A source that is read as a stream (a pipe, a file without a length) has only the block size of all
-/// this, and refuses an engine or a cache mode.
+/// A source that is read as a stream (a pipe, a file without a length) has one engine, `stream`, and
+/// refuses another, and every cache mode but `buffered`.
+///
+/// What each knob costs, and when it helps, is in `docs/tuning.md`, with measurements.
 ///
 /// ```
 /// use blockring::{CacheMode, Config};
@@ -143,12 +252,35 @@ pub struct Config {
     /// [`SLAB_BYTES_MAX`].
     pub slots: Option<u32>,
     /// Threads besides the first, `0..=`[`WORKERS_MAX`]. In [`Order::AnyOrder`] each of them reads and
-    /// consumes (and the first need not be the calling thread); in [`Order::InOrder`] one of them consumes what the calling thread reads
-    /// and more than one is the same as one.
+    /// consumes (and the first need not be the calling thread); in [`Order::InOrder`] one of them
+    /// consumes what the calling thread reads, and more than one is the same as one.
     pub workers: Option<u32>,
     /// Most threads to use in all, the calling one included, when `workers` is not set. Default: as
     /// many as there are processors for this process. 0 counts as 1.
     pub threads_max: Option<u32>,
+    /// Threads of the engine `pool`, `1..=`[`POOL_THREADS_MAX`], for each thread that consumes.
+    pub pool_threads: Option<u32>,
+    /// [`Order::InOrder`] where the consumer would take any order. (It cannot be the other way round.)
+    pub in_order: bool,
+    /// Threads that wait for a read or for each other do so in a busy loop instead of sleeping.
+    pub spin: bool,
+    /// When blocks are consumed, if several have come.
+    pub consume: Consume,
+    /// Which pages hold the slots.
+    pub huge_pages: HugePages,
+    /// What io_uring is told besides.
+    pub uring: Uring,
+    /// Read what the medium holds, never what a page cache has of it: direct I/O where that is known
+    /// to go to a device, refused elsewhere with the reason.
+    pub medium: bool,
+    /// Most bytes per second, over all runs that share it.
+    pub rate_limit: Option<RateLimit>,
+    /// The place of reads in the queue of the device.
+    pub io_priority: Option<IoPriority>,
+    /// Take statistics, for [`Plan::stats`](crate::Plan::stats).
+    pub stats: bool,
+    /// Write down what happens when.
+    pub trace: Option<Trace>,
 }
 
 /// A value of a [`Config`] outside its range.
@@ -204,29 +336,85 @@ impl Config {
         range("depth", self.depth, 1, DEPTH_MAX)?;
         range("slots", self.slots, 1, SLOTS_MAX)?;
         range("workers", self.workers, 0, WORKERS_MAX)?;
+        range("pool threads", self.pool_threads, 1, POOL_THREADS_MAX)?;
+        range("SQPOLL idle time", self.uring.sqpoll.map(|s| s.idle_ms), 0, SQPOLL_IDLE_MS_MAX)?;
+        if let Some(IoPriority::BestEffort(level @ 8..)) = self.io_priority {
+            let (value, min, max) = (level.into(), 0, 7);
+            return Err(ConfigError::Range { name: "I/O priority", value, min, max });
+        }
         if let (Some(slots), Some(block_bytes)) = (self.slots, self.block_bytes)
             && u64::from(slots) * u64::from(block_bytes) > SLAB_BYTES_MAX
         {
             return Err(ConfigError::Slab { slots, block_bytes, threads: 1 });
         }
-        if self.engine == Some(EngineKind::Mmap)
-            && matches!(self.cache, Some(CacheMode::Direct | CacheMode::Dontcache))
-        {
-            return Err(ConfigError::Contradiction(
-                "engine mmap reads the page cache itself: it goes with cache mode buffered only",
-            ));
+        match self.contradiction() {
+            Some(what) => Err(ConfigError::Contradiction(what)),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Two choices that exclude each other.
+    fn contradiction(&self) -> Option<&'static str> {
+        let not_direct = matches!(self.cache, Some(CacheMode::Buffered | CacheMode::Dontcache));
+        let other_engine = |wanted| self.engine.is_some_and(|engine| engine != wanted);
+        let rules = [
+            (
+                self.engine == Some(EngineKind::Mmap)
+                    && (self.medium
+                        || self.cache.is_some_and(|cache| cache != CacheMode::Buffered)),
+                "engine mmap reads the page cache itself: it goes with cache mode buffered only",
+            ),
+            (
+                self.uring.is_set() && other_engine(EngineKind::IoUring),
+                "drain, link, SQPOLL, IOPOLL, fixed buffers and a fixed file are of the engine \
+                 io_uring, and another was asked for",
+            ),
+            (
+                self.pool_threads.is_some() && other_engine(EngineKind::Pool),
+                "pool threads are of the engine pool, and another was asked for",
+            ),
+            (
+                self.medium && not_direct,
+                "the medium is read past the page cache: it goes with cache mode direct only",
+            ),
+            (
+                self.uring.iopoll && not_direct,
+                "IOPOLL polls the device: it goes with cache mode direct only",
+            ),
+            (
+                self.uring.drain && self.uring.link,
+                "drain and link are two ways to force an order: take one",
+            ),
+        ];
+        rules.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what))
+    }
+
+    /// The engine that was asked for, by name or by what only it has.
+    pub(crate) fn engine_asked(&self) -> Option<EngineKind> {
+        match self.engine {
+            None if self.uring.is_set() => Some(EngineKind::IoUring),
+            None if self.pool_threads.is_some() => Some(EngineKind::Pool),
+            engine => engine,
+        }
+    }
+
+    /// The cache mode that was asked for, by name or by what only it has.
+    pub(crate) fn cache_asked(&self) -> Option<CacheMode> {
+        match self.medium || self.uring.iopoll {
+            true => Some(CacheMode::Direct),
+            false => self.cache,
+        }
     }
 
     /// Whether nothing about how to read was asked for, so that a small file may be read in one go.
     pub(crate) fn is_auto(&self) -> bool {
-        self.engine.is_none()
-            && self.cache.is_none()
+        self.engine_asked().is_none()
+            && self.cache_asked().is_none()
             && self.block_bytes.is_none()
             && self.depth.is_none()
             && self.slots.is_none()
             && self.workers.is_none()
+            && self.huge_pages == HugePages::default()
     }
 }
 
@@ -236,7 +424,8 @@ mod tests {
 
     #[test]
     fn ranges_are_named_in_the_error() {
-        let cases: [(Config, &str); 6] = [
+        let iopoll = Uring { iopoll: true, ..Uring::default() };
+        let cases: [(Config, &str); 9] = [
             (Config { block_bytes: Some(511), ..Config::default() }, "from 512 to 67108864"),
             (Config { block_bytes: Some(u32::MAX), ..Config::default() }, "from 512 to 67108864"),
             (Config { depth: Some(0), ..Config::default() }, "from 1 to 32768"),
@@ -245,6 +434,18 @@ mod tests {
             (
                 Config { slots: Some(17), block_bytes: Some(64 << 20), ..Config::default() },
                 "at most 16 slots",
+            ),
+            (
+                Config { io_priority: Some(IoPriority::BestEffort(8)), ..Config::default() },
+                "from 0 to 7",
+            ),
+            (
+                Config { uring: iopoll, engine: Some(EngineKind::Libaio), ..Config::default() },
+                "of the engine io_uring",
+            ),
+            (
+                Config { medium: true, cache: Some(CacheMode::Buffered), ..Config::default() },
+                "direct only",
             ),
         ];
         for (config, part) in cases {

@@ -68,10 +68,13 @@ pub enum ErrorKind {
     #[error("{what}: {error}")]
     Resource {
         /// What was asked for.
-        what: &'static str,
+        what: String,
         /// What the kernel said.
         error: io::Error,
     },
+    /// What the medium itself holds cannot be read here, and that was asked for.
+    #[error("what the medium holds cannot be verified here: {0}")]
+    Medium(String),
     /// The consumer stopped the run.
     #[error("{0}")]
     Consumer(BoxError),

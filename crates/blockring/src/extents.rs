@@ -1,4 +1,5 @@
-//! The extents of one source, dealt out once each, in order, to any number of threads.
+//! The extents of one source, dealt out once each, in order, to any number of threads: a range cut into
+//! blocks, or a list.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +13,52 @@ pub(crate) struct Extent {
     pub(crate) len: u32,
 }
 
-/// A range of a source cut into blocks, and how far it has been dealt out.
+/// What is to be read, and how far it has been dealt out.
 #[derive(Debug)]
 pub(crate) struct Extents {
-    range: Range<u64>,
-    block_bytes: u32,
+    what: What,
     next: AtomicU64,
+}
+
+/// Far past any end, and far from wrapping around.
+const STOPPED: u64 = u64::MAX / 2;
+
+#[derive(Debug)]
+enum What {
+    /// A range, in blocks of so many bytes.
+    Range(Range<u64>, u32),
+    /// One by one.
+    List(Vec<Extent>),
 }
 
 impl Extents {
     pub(crate) fn new(range: Range<u64>, block_bytes: u32) -> Extents {
-        Extents { range, block_bytes, next: AtomicU64::new(0) }
+        Extents { what: What::Range(range, block_bytes), next: AtomicU64::new(0) }
+    }
+
+    /// Extents in the order of the list; their indexes are whatever the caller wants them to be.
+    pub(crate) fn of_list(list: Vec<Extent>) -> Extents {
+        Extents { what: What::List(list), next: AtomicU64::new(0) }
     }
 
     /// The next extent; `None` when all were dealt out, or after [`stop`](Extents::stop).
     pub(crate) fn claim(&self) -> Option<Extent> {
         // One counter, so that whoever asks, the device sees one ascending sequence.
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let start = index.checked_mul(self.block_bytes.into())?.checked_add(self.range.start)?;
-        if start >= self.range.end {
-            self.stop();
-            return None;
+        match &self.what {
+            What::Range(range, block_bytes) => block(range, *block_bytes, index),
+            What::List(list) => list.get(usize::try_from(index).unwrap_or(usize::MAX)).copied(),
         }
-        let len = u64::from(self.block_bytes).min(self.range.end - start) as u32;
-        Some(Extent { index, offset: start, len })
     }
 
     /// Deals out nothing more.
     pub(crate) fn stop(&self) {
-        // Far past any end, and far from wrapping around.
-        self.next.store(u64::MAX / 2, Ordering::Relaxed);
+        self.next.store(STOPPED, Ordering::Relaxed);
+    }
+
+    /// Whether [`stop`](Extents::stop) was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= STOPPED
     }
 
     /// Whether nothing was dealt out yet, and nothing stopped.
@@ -51,9 +68,21 @@ impl Extents {
 
     /// Extents not dealt out yet.
     pub(crate) fn left(&self) -> u64 {
-        let all = (self.range.end - self.range.start).div_ceil(self.block_bytes.into());
+        let all = match &self.what {
+            What::Range(range, block_bytes) => {
+                (range.end - range.start).div_ceil((*block_bytes).into())
+            }
+            What::List(list) => list.len() as u64,
+        };
         all.saturating_sub(self.next.load(Ordering::Relaxed))
     }
+}
+
+/// The block at `index` of a range.
+fn block(range: &Range<u64>, block_bytes: u32, index: u64) -> Option<Extent> {
+    let offset = index.checked_mul(block_bytes.into())?.checked_add(range.start)?;
+    let left = range.end.checked_sub(offset).filter(|left| *left > 0)?;
+    Some(Extent { index, offset, len: left.min(block_bytes.into()) as u32 })
 }
 
 #[cfg(test)]
@@ -80,10 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_dealt_out_as_it_is() {
+        let list = [(7, 4096, 10), (3, 0, 5)];
+        let list = list.map(|(index, offset, len)| Extent { index, offset, len });
+        let extents = Extents::of_list(list.to_vec());
+        assert_eq!(extents.left(), 2);
+        assert!(std::iter::from_fn(|| extents.claim()).eq(list));
+        assert_eq!((extents.left(), extents.claim()), (0, None));
+    }
+
+    #[test]
     fn after_a_stop_nothing_is_dealt_out() {
         let extents = Extents::new(0..10_000, 1000);
         extents.claim();
+        assert!(!extents.is_stopped());
         extents.stop();
+        assert!(extents.is_stopped());
         assert_eq!((extents.claim(), extents.left()), (None, 0));
         assert!(!extents.is_untouched());
     }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, statx};
 
-use crate::config::CacheMode;
+use crate::config::{CacheMode, Config, HugePages};
 use crate::slab::Slab;
 use crate::source::{Source, SourceKind};
-use crate::sys;
+use crate::{medium, sys};
 
 /// Where the bytes of a file come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,10 @@ pub(crate) struct Facts {
     pub(crate) seek: Option<Duration>,
     /// Why `RWF_DONTCACHE` cannot be used here, if it cannot. Known only where it may be needed.
     pub(crate) dontcache: Result<(), String>,
+    /// Why direct reads here might not be of the medium. Known only where that was asked for.
+    pub(crate) medium: Result<(), String>,
+    /// Why the device cannot be polled. Known only where that was asked for.
+    pub(crate) poll_queues: Result<(), String>,
 }
 
 impl Facts {
@@ -54,7 +58,8 @@ impl Facts {
     /// reads of the device where it claims to be rotational. A cache mode that is asked for is looked
     /// into wherever the source is; otherwise `dontcache` is only where direct I/O cannot be had,
     /// since the look may bring a page in.
-    pub(crate) fn of(source: &Source, len: u64, asked: Option<CacheMode>) -> Facts {
+    pub(crate) fn of(source: &Source, len: u64, config: &Config) -> Facts {
+        let asked = config.cache_asked();
         let (file_system, storage) = match source.kind() {
             SourceKind::BlockDevice => ("a block device", Storage::Local),
             _ => file_system(source.file()),
@@ -70,6 +75,8 @@ impl Facts {
             rotational: None,
             seek: None,
             dontcache: Ok(()),
+            medium: Ok(()),
+            poll_queues: Ok(()),
         };
         let is_resident = facts.resident.is_some_and(|part| part >= 1.0);
         if is_resident && matches!(asked, None | Some(CacheMode::Buffered)) {
@@ -105,6 +112,12 @@ impl Facts {
         let falls_back = storage == Storage::Local && facts.direct.is_err();
         if asked == Some(CacheMode::Dontcache) || falls_back {
             facts.dontcache = dontcache(source.file());
+        }
+        if config.medium {
+            facts.medium = medium::check(source, storage, file_system);
+        }
+        if config.uring.iopoll {
+            facts.poll_queues = Queue::of(source.device()).has_poll_queues();
         }
         facts
     }
@@ -206,11 +219,11 @@ fn resident_by_reading(file: &File, starts: impl Iterator<Item = u64>) -> Option
     (looks > 0).then(|| f64::from(hits) / f64::from(looks))
 }
 
-/// The `queue` folder of a block device in sysfs, or of the device that a partition is on.
-struct Queue(Option<String>);
+/// The folder of a block device in sysfs, or of the device that a partition is on.
+pub(crate) struct Queue(Option<String>);
 
 impl Queue {
-    fn of(device: u64) -> Queue {
+    pub(crate) fn of(device: u64) -> Queue {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         // Major 0 is no device: btrfs, overlayfs and others make up a number for each mount.
         let base = (major != 0).then(|| format!("/sys/dev/block/{major}:{minor}"));
@@ -225,10 +238,33 @@ impl Queue {
     }
 
     fn read(&self, name: &str) -> Option<u32> {
+        self.attribute(&format!("queue/{name}"))?.parse().ok()
+    }
+
+    /// What a file below the device's folder says.
+    pub(crate) fn attribute(&self, name: &str) -> Option<String> {
         let base = self.0.as_deref()?;
-        let text = fs::read_to_string(format!("{base}/queue/{name}"))
-            .or_else(|_| fs::read_to_string(format!("{base}/../queue/{name}")));
-        text.ok()?.trim().parse().ok()
+        let text = fs::read_to_string(format!("{base}/{name}"))
+            .or_else(|_| fs::read_to_string(format!("{base}/../{name}")));
+        Some(text.ok()?.trim().to_owned())
+    }
+
+    /// Whether completions can be polled for: elsewhere a request of a polled ring may never end, and
+    /// its process with it.
+    fn has_poll_queues(&self) -> Result<(), String> {
+        match self.read("io_poll") {
+            Some(1..) => Ok(()),
+            Some(0) => {
+                Err("IOPOLL: the device has no poll queues (queue/io_poll is 0; for NVMe, load \
+                            the driver with nvme.poll_queues=N)"
+                    .to_owned())
+            }
+            None => {
+                Err("IOPOLL: it is not known which device this is on, so not whether it has poll \
+                         queues"
+                    .to_owned())
+            }
+        }
     }
 }
 
@@ -252,7 +288,7 @@ fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32), String> {
 }
 
 fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
-    let slab = Slab::new(1, bytes)?;
+    let slab = Slab::new(1, bytes, HugePages::Off).map_err(|_| io::ErrorKind::OutOfMemory)?;
     #[expect(unsafe_code)]
     // SAFETY: the slot holds `bytes`, and the call is over before the slab goes.
     unsafe {
@@ -325,7 +361,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[7; 100_000]).unwrap();
         let source = Source::open(file.path()).unwrap();
-        let facts = Facts::of(&source, 100_000, None);
+        let facts = Facts::of(&source, 100_000, &Config::default());
         assert_eq!((facts.len, facts.kind), (100_000, SourceKind::File));
         if let Ok(align) = facts.direct {
             assert!(align.is_power_of_two() && align <= 65536, "{align}");

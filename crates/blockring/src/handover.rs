@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, spin_loop};
 
 /// Blocks of type `T` on their way to the consumer, slots on their way back.
 pub(crate) struct Handover<T> {
@@ -14,6 +14,10 @@ pub(crate) struct Handover<T> {
     pushed: Condvar,
     /// A slot came back, or the consumer ended.
     returned: Condvar,
+    /// Counts what the condition variables tell, for those who do not sleep.
+    changes: AtomicU32,
+    /// Nobody sleeps: whoever waits looks again and again.
+    spin: bool,
 }
 
 struct State<T> {
@@ -28,7 +32,7 @@ struct State<T> {
 }
 
 impl<T> Handover<T> {
-    pub(crate) fn new() -> Handover<T> {
+    pub(crate) fn new(spin: bool) -> Handover<T> {
         Handover {
             state: Mutex::new(State {
                 blocks: VecDeque::new(),
@@ -40,12 +44,41 @@ impl<T> Handover<T> {
             }),
             pushed: Condvar::new(),
             returned: Condvar::new(),
+            changes: AtomicU32::new(0),
+            spin,
         }
     }
 
     /// A consumer that panicked poisons nothing: the state is whole between any two calls.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits for a change that `sign` tells of; may return without one.
+    fn wait<'a>(
+        &'a self,
+        sign: &Condvar,
+        state: MutexGuard<'a, State<T>>,
+    ) -> MutexGuard<'a, State<T>> {
+        if !self.spin {
+            return sign.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        // Read under the lock, so that no change after this look is missed.
+        let seen = self.changes.load(Ordering::Relaxed);
+        drop(state);
+        while self.changes.load(Ordering::Relaxed) == seen {
+            spin_loop();
+        }
+        self.lock()
+    }
+
+    /// Tells of a change, which must have been made under this lock.
+    fn tell(&self, sign: &Condvar, state: MutexGuard<'_, State<T>>) {
+        if self.spin {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
+        sign.notify_one();
     }
 
     /// Pump: passes a block on. False when nobody consumes any more; the block is then still ours.
@@ -57,8 +90,7 @@ impl<T> Handover<T> {
         }
         state.blocks.push_back(block);
         state.lent += 1;
-        drop(state);
-        self.pushed.notify_one();
+        self.tell(&self.pushed, state);
         true
     }
 
@@ -73,7 +105,7 @@ impl<T> Handover<T> {
     pub(crate) fn wait_returned(&self) {
         let mut state = self.lock();
         while state.returned.is_empty() && !state.consumer_ended {
-            state = self.returned.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.wait(&self.returned, state);
         }
     }
 
@@ -81,6 +113,9 @@ impl<T> Handover<T> {
     /// came back meanwhile; when true, the next return wakes the engine.
     #[must_use]
     pub(crate) fn may_sleep(&self) -> bool {
+        if self.spin {
+            return false;
+        }
         let mut state = self.lock();
         state.pump_sleeps = state.returned.is_empty() && !state.consumer_ended;
         state.pump_sleeps
@@ -94,15 +129,14 @@ impl<T> Handover<T> {
             state.lent -= state.blocks.len();
             state.blocks.clear();
         }
-        drop(state);
-        self.pushed.notify_all();
+        self.tell(&self.pushed, state);
     }
 
     /// Pump: waits until the consumer holds nothing any more.
     pub(crate) fn wait_idle(&self) {
         let mut state = self.lock();
         while state.lent > 0 && !state.consumer_ended {
-            state = self.returned.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.wait(&self.returned, state);
         }
     }
 
@@ -116,7 +150,7 @@ impl<T> Handover<T> {
             if state.closed {
                 return None;
             }
-            state = self.pushed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.wait(&self.pushed, state);
         }
     }
 
@@ -127,8 +161,7 @@ impl<T> Handover<T> {
         state.returned.push(slot);
         state.lent -= 1;
         let wake = std::mem::take(&mut state.pump_sleeps);
-        drop(state);
-        self.returned.notify_one();
+        self.tell(&self.returned, state);
         wake
     }
 
@@ -138,8 +171,7 @@ impl<T> Handover<T> {
         let mut state = self.lock();
         state.consumer_ended = true;
         let wake = std::mem::take(&mut state.pump_sleeps);
-        drop(state);
-        self.returned.notify_one();
+        self.tell(&self.returned, state);
         wake
     }
 }

@@ -35,6 +35,7 @@
 //! Linux. io_uring is used from 5.6 on; without it (old kernels, containers that refuse it) the same
 //! program reads with `pread`.
 
+mod batch;
 mod choose;
 mod config;
 mod engine;
@@ -42,25 +43,34 @@ mod error;
 mod extents;
 mod facts;
 mod handover;
+mod medium;
 mod plan;
+mod profile;
 mod pump;
+mod rate;
 mod request;
 mod ring;
 mod slab;
 mod source;
-mod stream;
+mod stats;
 mod sync;
 mod sys;
+mod trace;
 mod workers;
 
+pub use batch::{Batch, BatchReader, Extent, read_batch};
 pub use choose::Choice;
 pub use config::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, DEPTH_MAX, EngineKind, Order,
-    SLAB_BYTES_MAX, SLOTS_MAX, WORKERS_MAX,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, Consume, DEPTH_MAX,
+    EngineKind, HugePages, IoPriority, Order, POOL_THREADS_MAX, SLAB_BYTES_MAX, SLOTS_MAX,
+    SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
 };
 pub use error::{BoxError, Change, Error, ErrorKind};
 pub use plan::Plan;
+pub use rate::RateLimit;
 pub use source::{Source, SourceKind};
+pub use stats::{Bottleneck, Latency, Stats};
+pub use trace::Trace;
 pub use workers::Block;
 
 /// Reads `source` as the facts say and gives each block to `consume`, from the first to the last.

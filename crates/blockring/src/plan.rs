@@ -8,23 +8,27 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 
-use crate::choose::{self, BLOCK_BYTES, Choice, RingPlan, Spread, System};
-use crate::config::{CacheMode, Config, EngineKind, Order};
+use crate::choose::{self, Choice, RingPlan, Spread, System};
+use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order};
 use crate::engine;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::extents::{Extent, Extents};
 use crate::facts::Facts;
+use crate::profile;
 use crate::pump::Job;
+use crate::rate::RateLimit;
 use crate::request::Request;
 use crate::source::{Source, SourceKind};
+use crate::stats::{Brought, Recording, Stats};
+use crate::sys::{self, priority};
 use crate::workers::{self, Block};
-use crate::{stream, sys};
 
-/// Block of streams, in bytes: more than a pipe gives at once helps nobody.
-const STREAM_BLOCK_BYTES: u32 = 256 << 10;
+/// What a pipe is enlarged to, in bytes: the most that a user without privileges may ask for
+/// (`/proc/sys/fs/pipe-max-size`). Each wake-up then moves 16 times what the default of 64 KiB does.
+const PIPE_BYTES: usize = 1 << 20;
 
 /// Largest file that is read in one go, in bytes.
-const WHOLE_BYTES_MAX: u64 = BLOCK_BYTES as u64;
+const WHOLE_BYTES_MAX: u64 = profile::BUILT_IN.block_bytes as u64;
 
 /// How one source will be read, and why so.
 #[derive(Debug)]
@@ -35,6 +39,9 @@ pub struct Plan<'s> {
     /// The source opened for direct reads, where they were chosen.
     direct: Option<File>,
     choices: Vec<Choice>,
+    rate_limit: Option<RateLimit>,
+    io_priority: Option<IoPriority>,
+    recording: Recording,
 }
 
 #[derive(Debug)]
@@ -43,8 +50,8 @@ enum Way {
     Whole(u32),
     /// Through the ring. An engine that was asked for is not replaced.
     Ring { ring: RingPlan, engine_asked: bool },
-    /// Sequential `read`, to the end. What was asked for can be had only if there is nothing to read.
-    Stream { block_bytes: u32, asked: Asked },
+    /// The same, to wherever the end is. What was asked for can be had only if there is nothing to read.
+    Stream { ring: RingPlan, asked: Asked },
 }
 
 /// What a stream cannot have.
@@ -52,19 +59,19 @@ enum Way {
 struct Asked {
     engine: Option<EngineKind>,
     cache: Option<CacheMode>,
+    medium: bool,
 }
 
 impl Asked {
     fn refuse_for(&self, source: &Source) -> Result<(), ErrorKind> {
-        let what = match source.kind() {
-            SourceKind::File if source.is_begun() => "a file that was begun",
-            SourceKind::File => "a file that does not say how long it is",
-            kind => kind.name(),
-        };
-        if let Some(engine) = self.engine {
+        let what = what_stream(source);
+        if self.medium {
+            return Err(ErrorKind::Medium(format!("{what} is read as it comes")));
+        }
+        if let Some(engine) = self.engine.filter(|engine| *engine != EngineKind::Stream) {
             let why = format!(
                 "it reads regular files and block devices from their start, and this is {what}; name \
-                 no engine"
+                 no engine, or stream"
             );
             return Err(ErrorKind::Engine { engine, why });
         }
@@ -76,25 +83,46 @@ impl Asked {
     }
 }
 
+fn what_stream(source: &Source) -> &'static str {
+    match source.kind() {
+        SourceKind::File if source.is_begun() => "a file that was begun",
+        SourceKind::File => "a file that does not say how long it is",
+        kind => kind.name(),
+    }
+}
+
 impl<'s> Plan<'s> {
-    /// Gathers the facts of `source` and chooses.
+    /// Gathers the facts of `source` and chooses. `order` is what the consumer needs; a
+    /// [`Config`] may ask for [`Order::InOrder`] all the same.
     ///
     /// # Errors
     ///
     /// A `config` that is out of its ranges, or asks by name for what cannot be had here: an explicit
     /// choice is never replaced by another.
     pub fn choose(source: &'s Source, config: &Config, order: Order) -> Result<Plan<'s>, Error> {
-        Plan::choose_kind(source, config, order).map_err(|kind| Error::new(source.path(), kind))
+        let made = config.validate().map_err(ErrorKind::from);
+        let made = made.and_then(|()| Plan::choose_way(source, config, order));
+        let (way, order, direct, choices) = made.map_err(|kind| Error::new(source.path(), kind))?;
+        Ok(Plan {
+            source,
+            way,
+            order,
+            direct,
+            choices,
+            rate_limit: config.rate_limit.clone(),
+            io_priority: config.io_priority,
+            recording: Recording::new(config),
+        })
     }
 
-    fn choose_kind(
+    fn choose_way(
         source: &'s Source,
         config: &Config,
         order: Order,
-    ) -> Result<Plan<'s>, ErrorKind> {
-        config.validate()?;
+    ) -> Result<(Way, Order, Option<File>, Vec<Choice>), ErrorKind> {
         let Some(len) = source.len() else {
-            return Plan::stream(source, config, order);
+            let (way, choices) = Plan::stream(source, config)?;
+            return Ok((way, Order::InOrder, None, choices));
         };
         if len <= WHOLE_BYTES_MAX && config.is_auto() && source.kind() == SourceKind::File {
             let choice = Choice {
@@ -102,29 +130,30 @@ impl<'s> Plan<'s> {
                 value: "one pread".to_owned(),
                 why: format!("{len} bytes are no more than one block: no ring, no threads"),
             };
-            return Ok(Plan {
-                source,
-                way: Way::Whole(len as u32),
-                order,
-                direct: None,
-                choices: vec![choice],
-            });
+            return Ok((Way::Whole(len as u32), order, None, vec![choice]));
         }
-        let mut facts = Facts::of(source, len, config.cache);
-        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let system = System { io_uring: &engine::io_uring::usable, cores };
+        let mut facts = Facts::of(source, len, config);
+        let system = System {
+            io_uring: &engine::io_uring::usable,
+            libaio: &engine::libaio::usable,
+            profile: &profile::BUILT_IN,
+            cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        };
         let (ring, choices) = choose::decide(&facts, config, order, &system)?;
         let direct = facts.direct_file.take().filter(|_| ring.cache == CacheMode::Direct);
-        let way = Way::Ring { ring, engine_asked: config.engine.is_some() };
-        Ok(Plan { source, way, order, direct, choices })
+        let (order, engine_asked) = (ring.order, config.engine_asked().is_some());
+        Ok((Way::Ring { ring, engine_asked }, order, direct, choices))
     }
 
-    fn stream(source: &'s Source, config: &Config, order: Order) -> Result<Plan<'s>, ErrorKind> {
-        let kind = source.kind();
+    fn stream(source: &'s Source, config: &Config) -> Result<(Way, Vec<Choice>), ErrorKind> {
         // A regular file of length 0 is empty as a rule, and nothing can be read with any engine. But
         // only reading shows that.
-        let may_be_empty = kind == SourceKind::File && !source.is_begun();
-        let asked = Asked { engine: config.engine, cache: config.cache };
+        let may_be_empty = source.kind() == SourceKind::File && !source.is_begun();
+        let asked = Asked {
+            engine: config.engine_asked(),
+            cache: config.cache_asked(),
+            medium: config.medium,
+        };
         if !may_be_empty {
             asked.refuse_for(source)?;
         }
@@ -132,14 +161,8 @@ impl<'s> Plan<'s> {
             true => "its length is 0, and only reading tells whether it has content",
             false => "it is read from where it is, once and in order",
         };
-        let choice = Choice {
-            what: "engine",
-            value: "sequential read".to_owned(),
-            why: format!("{}: {why}", kind.name()),
-        };
-        let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES);
-        let way = Way::Stream { block_bytes, asked };
-        Ok(Plan { source, way, order, direct: None, choices: vec![choice] })
+        let (ring, choices) = choose::decide_stream(source.kind().name(), why, config);
+        Ok((Way::Stream { ring, asked }, choices))
     }
 
     /// Each choice with its reason, in a fixed order.
@@ -160,8 +183,8 @@ impl<'s> Plan<'s> {
     /// How requests reach the kernel.
     pub fn engine(&self) -> EngineKind {
         match &self.way {
-            Way::Ring { ring, .. } => ring.engine,
-            Way::Whole(_) | Way::Stream { .. } => EngineKind::Pread,
+            Way::Ring { ring, .. } | Way::Stream { ring, .. } => ring.engine,
+            Way::Whole(_) => EngineKind::Pread,
         }
     }
 
@@ -169,9 +192,13 @@ impl<'s> Plan<'s> {
     pub fn block_bytes(&self) -> u64 {
         match &self.way {
             Way::Whole(len) => u64::from(*len),
-            Way::Ring { ring, .. } => ring.block_bytes.into(),
-            Way::Stream { block_bytes, .. } => u64::from(*block_bytes),
+            Way::Ring { ring, .. } | Way::Stream { ring, .. } => ring.block_bytes.into(),
         }
+    }
+
+    /// What its runs took and did until now, for a [`Config`] with `stats`; `None` without.
+    pub fn stats(&self) -> Option<Stats> {
+        self.recording.stats()
     }
 
     /// Reads the whole source and gives each block to `consume`, one after another. A stream can be
@@ -231,17 +258,7 @@ impl<'s> Plan<'s> {
         range: Range<u64>,
         mut consume: impl FnMut(Block<'_>) -> Result<(), BoxError> + Send,
     ) -> Result<(), Error> {
-        self.finish(match &self.way {
-            Way::Stream { .. } => self.read_stream(&mut consume),
-            Way::Whole(_) => self.read_whole(range, &mut consume),
-            Way::Ring { .. } => self.with_job(range, |job, ring| {
-                // Workers that only might start, in any order, are no use here.
-                match ring.workers > 0 && ring.spread == Spread::Asked {
-                    true => workers::hand_over(job, ring, &mut consume),
-                    false => workers::inline(job, ring, &mut consume),
-                }
-            }),
-        })
+        self.run(|| self.read_in_order(range, &mut consume))
     }
 
     /// [`any_order`](Plan::any_order) for a range; see [`range_in_order`](Plan::range_in_order).
@@ -254,12 +271,68 @@ impl<'s> Plan<'s> {
         range: Range<u64>,
         consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
     ) -> Result<(), Error> {
-        self.finish(match &self.way {
-            Way::Stream { .. } => self.read_stream(&mut |b| consume(b)),
-            Way::Whole(_) => self.read_whole(range, &mut |b| consume(b)),
-            Way::Ring { .. } => {
+        self.run(|| match &self.way {
+            Way::Ring { ring, .. } if ring.order == Order::AnyOrder => {
                 self.with_job(range, |job, ring| workers::spread(job, ring, &consume))
             }
+            _ => self.read_in_order(range, &mut |block| consume(block)),
+        })
+    }
+
+    fn read_in_order(
+        &self,
+        range: Range<u64>,
+        consume: workers::ConsumeInOrder<'_>,
+    ) -> Result<(), ErrorKind> {
+        let read = |range, consume: workers::ConsumeInOrder<'_>| {
+            self.with_job(range, |job, ring| {
+                // Workers that only might start, in any order, are no use here.
+                match ring.workers > 0 && ring.spread == Spread::Asked {
+                    true => workers::hand_over(job, ring, consume),
+                    false => workers::inline(job, ring, consume),
+                }
+            })
+        };
+        match &self.way {
+            Way::Whole(_) => self.read_whole(range, consume),
+            Way::Ring { .. } => read(range, consume),
+            Way::Stream { asked, .. } => {
+                if self.source.kind() == SourceKind::Pipe {
+                    // Refused where the user's pipes hold enough already: then it stays as it is.
+                    let _ = rustix::pipe::fcntl_setpipe_size(self.source.file(), PIPE_BYTES);
+                }
+                let mut refused = None;
+                let result = read(0..u64::MAX, &mut |block| match asked.refuse_for(self.source) {
+                    Ok(()) => consume(block),
+                    Err(kind) => {
+                        refused = Some(kind);
+                        Err("refused".into())
+                    }
+                });
+                refused.map_or(result, Err)
+            }
+        }
+    }
+
+    fn run(&self, read: impl FnOnce() -> Result<(), ErrorKind>) -> Result<(), Error> {
+        let result = self.timed(read);
+        self.finish(result)
+    }
+
+    /// Reads with the I/O priority that was asked for, and takes down how long it took.
+    pub(crate) fn timed(
+        &self,
+        read: impl FnOnce() -> Result<(), ErrorKind>,
+    ) -> Result<(), ErrorKind> {
+        self.recording.time(self.source.path(), || {
+            let _priority = match self.io_priority.map(priority::Changed::to).transpose() {
+                Ok(priority) => priority,
+                Err(error) => {
+                    let what = "setting the I/O priority".to_owned();
+                    return Err(ErrorKind::Resource { what, error });
+                }
+            };
+            read()
         })
     }
 
@@ -276,60 +349,88 @@ impl<'s> Plan<'s> {
         result.map_err(|kind| Error::new(self.source.path(), kind))
     }
 
+    /// How the ring is set up; `None` where there is none, or no places to read at.
+    pub(crate) fn ring(&self) -> Option<&RingPlan> {
+        match &self.way {
+            Way::Ring { ring, .. } => Some(ring),
+            Way::Whole(_) | Way::Stream { .. } => None,
+        }
+    }
+
+    /// What the pumps of a run over a range need to know.
+    pub(crate) fn job(&self, ring: &RingPlan, range: Range<u64>) -> Job<'_> {
+        let (source_len, range) = match (&self.way, self.source.len()) {
+            (Way::Stream { .. }, _) | (_, None) => (None, range),
+            (_, Some(len)) => (Some(len), range.start.min(len)..range.end.min(len)),
+        };
+        Job {
+            fd: self.direct.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
+            seekable: source_len.is_some(),
+            flags: if ring.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 },
+            align: ring.align,
+            source_len,
+            extents: Extents::new(range.start..range.end.max(range.start), ring.block_bytes),
+            rate_limit: self.rate_limit.as_ref(),
+            recording: &self.recording,
+        }
+    }
+
     fn with_job(
         &self,
         range: Range<u64>,
         mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
-        let Way::Ring { ring, engine_asked } = &self.way else { return Ok(()) };
-        let source_len = self.source.len().unwrap_or(0);
-        let end = range.end.min(source_len);
-        let job = Job {
-            fd: self.direct.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
-            flags: if ring.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 },
-            align: ring.align,
-            source_len,
-            extents: Extents::new(range.start.min(end)..end, ring.block_bytes),
+        let (ring, may_fall_back) = match &self.way {
+            Way::Ring { ring, engine_asked } => (ring, !engine_asked),
+            Way::Stream { ring, .. } => (ring, false),
+            Way::Whole(_) => return Ok(()),
         };
-        let may_fall_back = !engine_asked && ring.engine != EngineKind::Pread;
-        match run(&job, ring) {
-            // It worked a moment ago, but not for a ring of this size, or not any more. As long as
-            // nothing has been dealt out, nothing is lost.
-            Err(ErrorKind::Engine { .. }) if may_fall_back && job.extents.is_untouched() => {
-                run(&job, &RingPlan { engine: EngineKind::Pread, ..ring.clone() })
+        let job = self.job(ring, range);
+        let mut ring = ring.clone();
+        loop {
+            match run(&job, &ring) {
+                // It worked a moment ago, but not for a ring of this size, or not any more. As long as
+                // nothing has been dealt out, nothing is lost.
+                Err(ErrorKind::Engine { engine, why })
+                    if may_fall_back && job.extents.is_untouched() =>
+                {
+                    match choose::next_best(engine, ring.cache) {
+                        Some(engine) => ring.engine = engine,
+                        None => return Err(ErrorKind::Engine { engine, why }),
+                    }
+                }
+                result => return result,
             }
-            result => result,
         }
-    }
-
-    fn read_stream(
-        &self,
-        consume: &mut dyn FnMut(Block<'_>) -> Result<(), BoxError>,
-    ) -> Result<(), ErrorKind> {
-        let Way::Stream { block_bytes, asked } = &self.way else { return Ok(()) };
-        stream::read_to_end(self.source, *block_bytes, &mut |block| {
-            asked.refuse_for(self.source)?;
-            consume(block).map_err(ErrorKind::Consumer)
-        })
     }
 
     fn read_whole(
         &self,
         range: Range<u64>,
-        consume: &mut dyn FnMut(Block<'_>) -> Result<(), BoxError>,
+        consume: workers::ConsumeInOrder<'_>,
     ) -> Result<(), ErrorKind> {
         let source_len = self.source.len().unwrap_or(0);
         let len = range.end.min(source_len).saturating_sub(range.start) as u32;
         if len == 0 {
             return Ok(());
         }
+        if let Some(limit) = &self.rate_limit {
+            limit.wait(len.into(), || false);
+        }
+        let mut recorder = self.recording.recorder("reads", 1);
         let mut request = Request::new(Extent { index: 0, offset: range.start, len });
         let mut buffer = vec![0; len as usize];
         loop {
             let part = request.missing(1);
             let rest = &mut buffer[part.skip as usize..];
+            recorder.requested(0, 1);
+            let start = recorder.start();
             let read = sys::pread_into(self.source.as_fd(), rest, part.offset, 0);
-            match request.complete(read.map(|n| n as u32), 1, source_len) {
+            recorder.waited_for_device(start);
+            let moved = read.is_ok();
+            let complete = request.complete(read.map(|n| n as u32), 1, Some(source_len));
+            recorder.completed(0, range.start, Brought::by(&complete, moved));
+            match complete {
                 Ok(false) => {}
                 Ok(true) => break,
                 // Files of sysfs say 4096 bytes whatever they hold. If nothing changed, the file did
@@ -341,8 +442,11 @@ impl<'s> Plan<'s> {
                 Err(error) => return Err(error),
             }
         }
-        consume(Block { index: 0, offset: range.start, bytes: &buffer })
-            .map_err(ErrorKind::Consumer)
+        recorder.lends(0, range.start, 0);
+        let start = recorder.start();
+        let consumed = consume(Block { index: 0, offset: range.start, bytes: &buffer });
+        recorder.consumed(start, buffer.len() as u32, false);
+        consumed.map_err(ErrorKind::Consumer)
     }
 }
 

@@ -7,13 +7,15 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::config::Order;
+use crate::config::{Consume, Order};
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::extents::{Extent, Extents};
+use crate::rate::RateLimit;
 use crate::request::Request;
 use crate::ring::Ring;
 use crate::slab::Slab;
+use crate::stats::{Brought, Recorder, Recording, Start};
 
 /// How long requests may take to end when a run is given up. After that their memory is leaked: a
 /// dead NFS or FUSE server may never answer.
@@ -27,13 +29,38 @@ const FLUSH_BYTES: u32 = 256 << 10;
 /// What all the pumps of one run share.
 pub(crate) struct Job<'a> {
     pub(crate) fd: BorrowedFd<'a>,
+    /// Whether reads have places in it. (A pipe has none.)
+    pub(crate) seekable: bool,
     /// `RWF_*` of each read.
     pub(crate) flags: i32,
     /// Offsets and lengths of reads are multiples of this; 1 unless direct.
     pub(crate) align: u32,
-    /// Length of the source at its opening, in bytes.
-    pub(crate) source_len: u64,
+    /// Length of the source at its opening, in bytes; `None` if only its end tells.
+    pub(crate) source_len: Option<u64>,
     pub(crate) extents: Extents,
+    pub(crate) rate_limit: Option<&'a RateLimit>,
+    pub(crate) recording: &'a Recording,
+}
+
+impl Job<'_> {
+    /// Waits until `bytes` may be read, or the run is over.
+    fn keep_to_the_limit(&self, bytes: u32) {
+        if let Some(limit) = self.rate_limit {
+            limit.wait(bytes.into(), || self.extents.is_stopped());
+        }
+    }
+}
+
+/// The shape of a ring, and how it turns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) slots: u32,
+    pub(crate) depth: u32,
+    pub(crate) block_bytes: u32,
+    pub(crate) order: Order,
+    pub(crate) consume: Consume,
+    /// Look for completions again and again instead of sleeping.
+    pub(crate) spin: bool,
 }
 
 /// A finished block on its way to the consumer.
@@ -51,6 +78,11 @@ unsafe impl Send for Finished {}
 pub(crate) trait Deliver {
     /// Takes a block. True: it is consumed already; false: its slot comes back later.
     fn deliver(&mut self, block: Finished) -> Result<bool, ErrorKind>;
+
+    /// Takes the news that a block cannot be had, at its turn. With an error the run ends.
+    fn failed(&mut self, _extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+        Err(error)
+    }
 
     /// Appends the slots that came back. Fails when nobody consumes any more.
     fn take_returned(&mut self, _slots: &mut Vec<u32>) -> Result<(), ErrorKind> {
@@ -77,37 +109,53 @@ pub(crate) trait Deliver {
 pub(crate) struct Pump<'a> {
     job: &'a Job<'a>,
     slab: Option<&'a Slab>,
-    engine: Box<dyn Engine>,
+    engine: &'a mut dyn Engine,
     ring: Ring,
-    requests: Vec<Option<Request>>,
+    consume: Consume,
+    spin: bool,
+    reads: Vec<Option<Reading>>,
     /// Submitted since the engine last handed requests to the kernel.
     queued: u32,
     flush_at: u32,
     done: Vec<Completion>,
     returned: Vec<u32>,
+    recorder: Recorder<'a>,
+}
+
+/// What is being read into a slot, or was.
+struct Reading {
+    request: Request,
+    /// Why it cannot be had.
+    failed: Option<ErrorKind>,
+    /// When the consumer was given it.
+    lent: Start,
 }
 
 impl<'a> Pump<'a> {
     /// `slab`: none for an engine that lends its own memory.
     pub(crate) fn new(
         job: &'a Job<'a>,
-        engine: Box<dyn Engine>,
+        engine: &'a mut dyn Engine,
         slab: Option<&'a Slab>,
-        slots: u32,
-        depth: u32,
-        block_bytes: u32,
-        order: Order,
+        shape: Shape,
     ) -> Pump<'a> {
+        let Shape { slots, depth, block_bytes, order, consume, spin } = shape;
         Pump {
             job,
             slab,
             engine,
             ring: Ring::new(slots, depth, order),
-            requests: vec![None; slots as usize],
+            consume,
+            spin,
+            reads: std::iter::repeat_with(|| None).take(slots as usize).collect(),
             queued: 0,
-            flush_at: (FLUSH_BYTES / block_bytes).clamp(1, (depth / 4).max(1)),
+            flush_at: match consume {
+                Consume::Each => (FLUSH_BYTES / block_bytes).clamp(1, (depth / 4).max(1)),
+                Consume::Batch => depth,
+            },
             done: Vec::with_capacity(depth as usize),
             returned: Vec::with_capacity(slots as usize),
+            recorder: job.recording.recorder("reads", slots),
         }
     }
 
@@ -120,14 +168,21 @@ impl<'a> Pump<'a> {
     pub(crate) fn run(&mut self, to: &mut dyn Deliver) -> Result<(), ErrorKind> {
         loop {
             self.take_returned(to)?;
-            self.request()?;
+            if self.consume == Consume::Each || !self.ring.can_lend() {
+                self.request()?;
+            }
             if let Some(slot) = self.ring.lend() {
                 to.backlog(self.ring.backlog(), self.ring.depth());
                 self.lend(slot, to)?;
             } else if self.ring.in_flight() > 0 {
-                self.wait(to.may_sleep())?;
+                let start = self.recorder.start();
+                let sleep = !self.spin && to.may_sleep();
+                self.wait(sleep)?;
+                self.recorder.waited_for_device(start);
             } else if self.ring.lent() > 0 {
+                let start = self.recorder.start();
                 to.wait_returned();
+                self.recorder.waited_for_consumer(start);
             } else {
                 // Nothing in flight, nothing lent, nothing to lend: every slot is free, and
                 // `request` left them so since there is nothing more to read.
@@ -140,9 +195,12 @@ impl<'a> Pump<'a> {
     fn request(&mut self) -> Result<(), ErrorKind> {
         while self.ring.can_request() {
             let Some(extent) = self.job.extents.claim() else { break };
+            self.job.keep_to_the_limit(extent.len);
             let slot = self.ring.request().expect("can_request said so");
-            self.requests[slot as usize] = Some(Request::new(extent));
-            if self.submit(slot)? {
+            let request = Request::new(extent);
+            let lent = self.recorder.start();
+            self.reads[slot as usize] = Some(Reading { request, failed: None, lent });
+            if self.submit(slot) {
                 // It was read at once: it is consumed before the next, while it is in the cache.
                 break;
             }
@@ -154,26 +212,29 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Asks for what is missing of the extent of `slot`. True: it is whole already.
-    fn submit(&mut self, slot: u32) -> Result<bool, ErrorKind> {
+    /// Asks for what is missing of the extent of `slot`. True: it is whole already, or never will be.
+    fn submit(&mut self, slot: u32) -> bool {
         loop {
             let read = self.read_for(slot);
+            self.recorder.requested(slot, self.ring.in_flight());
+            let start = self.recorder.start();
             // SAFETY: the slot is requested, so that nobody else uses its memory, and the read asks
             // for no more than it holds; the slab outlives this pump, whose drop drains the engine
             // or leaks the slab.
             match unsafe { self.engine.submit(read) } {
                 Ok(None) => {
                     self.queued += 1;
-                    return Ok(false);
+                    return false;
                 }
                 Ok(Some(completion)) => {
-                    if self.complete(completion)? {
-                        return Ok(true);
+                    self.recorder.waited_for_device(start);
+                    if self.complete(completion) {
+                        return true;
                     }
                 }
                 Err(error) => {
-                    self.ring.complete(slot);
-                    return Err(ErrorKind::Read { offset: read.offset, error });
+                    self.fail(slot, ErrorKind::Read { offset: read.offset, error });
+                    return true;
                 }
             }
         }
@@ -181,8 +242,7 @@ impl<'a> Pump<'a> {
 
     /// The read that brings what is missing.
     fn read_for(&self, slot: u32) -> Read<'a> {
-        let request = self.requests[slot as usize].expect("a requested slot has a request");
-        let part = request.missing(self.job.align);
+        let part = self.reading(slot).request.missing(self.job.align);
         let buffer = match self.slab {
             Some(slab) => slab.slot(slot).wrapping_add(part.skip as usize),
             None => std::ptr::null_mut(),
@@ -191,50 +251,86 @@ impl<'a> Pump<'a> {
         Read { slot, fd, offset: part.offset, len: part.len, buffer, flags }
     }
 
-    /// Takes a completion down. False: something is missing, and must be asked for again. After an
-    /// error the slot is not in flight any more.
-    fn complete(&mut self, completion: Completion) -> Result<bool, ErrorKind> {
+    /// Takes a completion down. False: something is missing, and must be asked for again.
+    fn complete(&mut self, completion: Completion) -> bool {
         let Completion { slot, result } = completion;
-        let request = self.requests[slot as usize].as_mut().expect("a completion has a request");
-        let result = request.complete(result, self.job.align, self.job.source_len);
-        if !matches!(result, Ok(false)) {
-            self.ring.complete(slot);
+        let (align, source_len) = (self.job.align, self.job.source_len);
+        let moved = result.is_ok();
+        let request = &mut self.reading_mut(slot).request;
+        let (offset, len) = (request.extent.offset, request.extent.len);
+        let complete = request.complete(result, align, source_len);
+        let was_cut_off = request.extent.len < len;
+        self.recorder.completed(slot, offset, Brought::by(&complete, moved));
+        match complete {
+            Ok(true) => {
+                self.ring.complete(slot);
+                if was_cut_off {
+                    self.job.extents.stop();
+                }
+                true
+            }
+            Ok(false) => false,
+            Err(error) => {
+                self.fail(slot, error);
+                true
+            }
         }
-        result
+    }
+
+    /// The extent of `slot` cannot be had. Who consumes is told at its turn.
+    fn fail(&mut self, slot: u32, error: ErrorKind) {
+        self.reading_mut(slot).failed = Some(error);
+        self.ring.complete(slot);
     }
 
     fn wait(&mut self, block: bool) -> Result<(), ErrorKind> {
+        let with_device = self.ring.in_flight() - self.queued;
         let result = self.engine.wait(block, &mut self.done);
         self.queued = 0;
         let mut done = std::mem::take(&mut self.done);
-        let mut first = result.map_err(ErrorKind::Wait);
+        if !block {
+            self.recorder.looked(with_device > 0 && done.len() as u32 >= with_device);
+        }
         // Every completion is taken down even after an error, so that the ring knows what is still
         // in flight.
         for completion in done.drain(..) {
             let slot = completion.slot;
-            match self.complete(completion) {
-                Ok(true) => {}
-                Ok(false) if first.is_err() => self.ring.complete(slot),
-                Ok(false) => {
-                    if let Err(error) = self.submit(slot) {
-                        first = Err(error);
-                    }
+            if !self.complete(completion) {
+                match result.is_ok() {
+                    true => drop(self.submit(slot)),
+                    false => self.ring.complete(slot),
                 }
-                Err(error) => first = first.and(Err(error)),
             }
         }
         self.done = done;
-        first
+        result.map_err(ErrorKind::Wait)
     }
 
     fn lend(&mut self, slot: u32, to: &mut dyn Deliver) -> Result<(), ErrorKind> {
-        let extent = self.requests[slot as usize].expect("a ready slot has a request").extent;
+        let reading = self.reading_mut(slot);
+        let extent = reading.request.extent;
+        if let Some(error) = reading.failed.take() {
+            to.failed(extent, error)?;
+            return self.free(slot);
+        }
+        if extent.len == 0 {
+            // The source ended just here.
+            return self.free(slot);
+        }
         let bytes = match self.slab {
             Some(slab) => slab.slot(slot),
             None => self.engine.lent(slot),
         };
+        let with_device = self.ring.in_flight() - self.queued;
+        self.recorder.lends(slot, extent.offset, self.ring.in_flight());
+        let start = self.recorder.start();
+        self.reading_mut(slot).lent = start;
         match to.deliver(Finished { slot, extent, bytes })? {
-            true => self.free(slot),
+            true => {
+                let idle = with_device == 0 && self.job.extents.left() > 0;
+                self.recorder.consumed(start, extent.len, idle);
+                self.free(slot)
+            }
             false => Ok(()),
         }
     }
@@ -252,10 +348,18 @@ impl<'a> Pump<'a> {
 
     fn free(&mut self, slot: u32) -> Result<(), ErrorKind> {
         self.ring.give_back(slot);
-        self.engine.release(slot).map_err(|error| {
-            let offset = self.requests[slot as usize].map_or(0, |request| request.extent.offset);
-            ErrorKind::Read { offset, error }
-        })
+        let reading = self.reading(slot);
+        let (offset, lent) = (reading.request.extent.offset, reading.lent);
+        self.recorder.freed(slot, offset, lent);
+        self.engine.release(slot).map_err(|error| ErrorKind::Read { offset, error })
+    }
+
+    fn reading(&self, slot: u32) -> &Reading {
+        self.reads[slot as usize].as_ref().expect("a slot that is not free has a request")
+    }
+
+    fn reading_mut(&mut self, slot: u32) -> &mut Reading {
+        self.reads[slot as usize].as_mut().expect("a slot that is not free has a request")
     }
 }
 

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{Config, HugePages};
 use crate::engine::fake::{FakeEngine, Faults, Seen};
 use crate::error::Change;
 
@@ -22,6 +23,10 @@ struct Case {
     slots: u32,
     depth: u32,
     order: Order,
+    consume: Consume,
+    spin: bool,
+    /// Only its end tells how long it is.
+    is_stream: bool,
     align: u32,
     synchronous: bool,
     faults: Faults,
@@ -41,6 +46,9 @@ impl Default for Case {
             slots: 8,
             depth: 8,
             order: Order::AnyOrder,
+            consume: Consume::Each,
+            spin: false,
+            is_stream: false,
             align: 1,
             synchronous: false,
             faults: Faults::default(),
@@ -50,10 +58,20 @@ impl Default for Case {
     }
 }
 
+impl Case {
+    /// As the engine of streams is: there is one file position.
+    fn synchronous_only(&mut self) {
+        (self.synchronous, self.slots, self.depth, self.order) = (true, 1, 1, Order::InOrder);
+        self.holds = 0;
+    }
+}
+
 /// Notes what it is given, and holds on to it for a while.
 struct Collect<'a> {
     case: &'a Case,
     got: Vec<(u64, Vec<u8>)>,
+    /// Blocks that were met with an error or a panic.
+    refused: u64,
     held: Vec<u32>,
     returned: Vec<u32>,
     seen: Rc<RefCell<Seen>>,
@@ -71,6 +89,7 @@ impl Deliver for Collect<'_> {
     fn deliver(&mut self, block: Finished) -> Result<bool, ErrorKind> {
         assert!(!self.seen.borrow().requested.contains(&block.slot), "lent while requested");
         assert!(!self.held.contains(&block.slot), "lent twice");
+        self.refused += u64::from(self.case.stops_at.is_some_and(|(i, _)| i == block.extent.index));
         match self.case.stops_at {
             // A panic, without the message and backtrace of one.
             Some((index, true)) if index == block.extent.index => resume_unwind(Box::new("stop")),
@@ -111,20 +130,37 @@ impl Deliver for Collect<'_> {
 /// What the consumer got (offset, bytes), and how the run ended (`None`: it panicked).
 type Outcome = (Vec<(u64, Vec<u8>)>, Option<Result<(), ErrorKind>>);
 
-fn run(case: &Case) -> Outcome {
+/// Returns the most that was in flight, too.
+fn run_and_see(case: &Case) -> (Outcome, u32) {
     let really = case.really.unwrap_or(case.len);
     let content: Rc<Vec<u8>> = Rc::new((0..really).map(|i| (i % 251) as u8).collect());
-    let slab = Slab::new(case.slots, case.block_bytes).unwrap();
+    let slab = Slab::new(case.slots, case.block_bytes, HugePages::Advise).unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
+    let config = Config { stats: true, ..Config::default() };
+    let recording = Recording::new(&config);
     let job = Job {
         fd: std::os::fd::AsFd::as_fd(&null),
+        seekable: true,
         flags: 0,
         align: case.align,
-        source_len: case.len as u64,
-        extents: Extents::new(0..case.len as u64, case.block_bytes),
+        source_len: (!case.is_stream).then_some(case.len as u64),
+        extents: match case.is_stream {
+            true => Extents::new(0..u64::MAX, case.block_bytes),
+            false => Extents::new(0..case.len as u64, case.block_bytes),
+        },
+        rate_limit: None,
+        recording: &recording,
     };
     let depth = case.depth.min(case.slots);
-    let (engine, seen) = FakeEngine::new(
+    let shape = Shape {
+        slots: case.slots,
+        depth,
+        block_bytes: case.block_bytes,
+        order: case.order,
+        consume: case.consume,
+        spin: case.spin,
+    };
+    let (mut engine, seen) = FakeEngine::new(
         Rc::clone(&content),
         case.faults,
         case.seed,
@@ -135,17 +171,19 @@ fn run(case: &Case) -> Outcome {
     let mut to = Collect {
         case,
         got: Vec::new(),
+        refused: 0,
         held: Vec::new(),
         returned: Vec::new(),
         seen: seen.clone(),
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let engine = Box::new(engine);
-        let mut pump =
-            Pump::new(&job, engine, Some(&slab), case.slots, depth, case.block_bytes, case.order);
-        pump.run(&mut to)
+        Pump::new(&job, &mut engine, Some(&slab), shape).run(&mut to)
     }));
     let seen = seen.borrow();
+    // What was taken down is what happened.
+    let stats = recording.stats().unwrap();
+    assert_eq!(stats.requests, u64::from(seen.submitted));
+    assert_eq!(stats.in_flight.iter().sum::<u64>(), to.got.len() as u64 + to.refused);
     // 5: whatever the way out, the kernel holds no memory of ours; or we have given it up.
     let left = &seen.requested;
     assert!(left.is_empty() || case.faults.never_drains, "left in flight: {left:?}");
@@ -153,7 +191,12 @@ fn run(case: &Case) -> Outcome {
     // 3 and 4.
     assert!(seen.in_flight_max <= depth);
     assert_eq!(seen.hopeless_waits, 0);
-    (to.got, result.ok())
+    let in_flight_max = seen.in_flight_max;
+    ((to.got, result.ok()), in_flight_max)
+}
+
+fn run(case: &Case) -> Outcome {
+    run_and_see(case).0
 }
 
 /// What the consumer got, checked against the content and the promised order.
@@ -185,20 +228,23 @@ fn cases() -> impl Strategy<Value = Case> {
         Just((512, 4096)),
         Just((4096, 8192)),
     ];
-    let faults = (0..6_u32, 0..6_u32, 0..6_u32).prop_map(|(short, interrupted, again)| Faults {
+    let faults = (0..6_u32, 0..6_u32, 0..6_u32, any::<bool>());
+    let faults = faults.prop_map(|(short, interrupted, again, chained)| Faults {
         // 1 in 1 would never let anything through.
         short_one_in: if short < 2 { 0 } else { short },
         interrupted_one_in: if interrupted < 2 { 0 } else { interrupted },
         again_one_in: if again < 2 { 0 } else { again },
+        chained,
         ..Faults::default()
     });
-    let ring = (1..10_u32, 1..10_u32, 0..4_usize, any::<bool>(), any::<bool>());
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let ring = (1..10_u32, 1..10_u32, 0..4_usize, switches);
     (any::<u64>(), 1..60_000_usize, size, ring, faults).prop_map(
         |(
             seed,
             len,
             (align, block_bytes),
-            (slots, depth, holds, in_order, synchronous),
+            (slots, depth, holds, (in_order, synchronous, batch, spin)),
             faults,
         )| {
             let order = if in_order { Order::InOrder } else { Order::AnyOrder };
@@ -209,6 +255,8 @@ fn cases() -> impl Strategy<Value = Case> {
                 slots,
                 depth,
                 order,
+                consume: if batch { Consume::Batch } else { Consume::Each },
+                spin,
                 align,
                 synchronous,
                 faults,
@@ -227,6 +275,20 @@ proptest! {
 
     #[test]
     fn every_byte_comes_once_whatever_the_schedule(case in cases()) {
+        let (got, result) = run(&case);
+        prop_assert!(matches!(result, Some(Ok(()))), "{result:?}");
+        check_blocks(&case, &got, true);
+    }
+
+    /// Where only the end tells, it is found, and what was read until then is given.
+    #[test]
+    fn a_stream_is_read_to_its_end(mut case in cases(), empty in any::<bool>()) {
+        case.is_stream = true;
+        case.align = 1;
+        case.synchronous_only();
+        if empty {
+            case.len = 0;
+        }
         let (got, result) = run(&case);
         prop_assert!(matches!(result, Some(Ok(()))), "{result:?}");
         check_blocks(&case, &got, true);
@@ -302,27 +364,5 @@ fn many_requests_are_in_flight_at_once() {
     assert!(matches!(result, Some(Ok(()))));
     check_blocks(&case, &got, true);
     // Not only allowed, but done.
-    let content = Rc::new(vec![0; 100_000]);
-    let (engine, seen) = FakeEngine::new(content, Faults::default(), 3, 8, 1, false);
-    let slab = Slab::new(8, 4096).unwrap();
-    let null = std::fs::File::open("/dev/null").unwrap();
-    let job = Job {
-        fd: std::os::fd::AsFd::as_fd(&null),
-        flags: 0,
-        align: 1,
-        source_len: 100_000,
-        extents: Extents::new(0..100_000, 4096),
-    };
-    let case = Case::default();
-    let mut to = Collect {
-        case: &case,
-        got: Vec::new(),
-        held: Vec::new(),
-        returned: Vec::new(),
-        seen: seen.clone(),
-    };
-    Pump::new(&job, Box::new(engine), Some(&slab), 8, 8, 4096, Order::AnyOrder)
-        .run(&mut to)
-        .unwrap();
-    assert_eq!(seen.borrow().in_flight_max, 8);
+    assert_eq!(run_and_see(&case).1, 8);
 }

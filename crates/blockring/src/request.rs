@@ -45,17 +45,17 @@ impl Request {
     }
 
     /// Takes down the result of reading [`missing`](Request::missing). Returns whether the extent is
-    /// whole now; if not, ask again.
+    /// whole now; if not, ask again. `source_len`: bytes of the source, for the message; `None` if only
+    /// its end tells: then the extent is cut off there.
     ///
     /// # Errors
     ///
-    /// The read failed, or the source ended before the extent does. `source_len`, in bytes, is only
-    /// for the message.
+    /// The read failed, or a source of known length ended before the extent does.
     pub(crate) fn complete(
         &mut self,
         result: io::Result<u32>,
         align: u32,
-        source_len: u64,
+        source_len: Option<u64>,
     ) -> Result<bool, ErrorKind> {
         let Part { skip, offset, .. } = self.missing(align);
         match result {
@@ -63,6 +63,10 @@ impl Request {
                 let done = skip.saturating_add(n).min(self.extent.len);
                 if done <= self.done {
                     // Nothing moved: the source ends here, whatever it said at the opening.
+                    let Some(source_len) = source_len else {
+                        self.extent.len = self.done;
+                        return Ok(true);
+                    };
                     let to = self.extent.offset + u64::from(self.done);
                     return Err(ErrorKind::Changed(Change::Shrank { from: source_len, to }));
                 }
@@ -78,9 +82,10 @@ impl Request {
     }
 }
 
-/// Whether asking again may help.
+/// Whether asking again may help: an interruption, a want of memory, or a chain of linked requests
+/// that broke before this one.
 fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED))
 }
 
 #[cfg(test)]
@@ -96,25 +101,25 @@ mod tests {
         let mut r = request(5000);
         assert_eq!(r.missing(4096), Part { skip: 0, offset: 4096, len: 8192 });
         // A short read in the middle: go on from the last whole sector.
-        assert!(!r.complete(Ok(4500), 4096, 9096).unwrap());
+        assert!(!r.complete(Ok(4500), 4096, Some(9096)).unwrap());
         assert_eq!(r.missing(4096), Part { skip: 4096, offset: 8192, len: 4096 });
         // The tail is short since the file ends there.
-        assert!(r.complete(Ok(904), 4096, 9096).unwrap());
+        assert!(r.complete(Ok(904), 4096, Some(9096)).unwrap());
     }
 
     #[test]
     fn bytes_past_the_extent_do_not_count() {
         let mut r = request(100);
-        assert!(r.complete(Ok(512), 512, 100).unwrap());
+        assert!(r.complete(Ok(512), 512, Some(100)).unwrap());
     }
 
     #[test]
     fn an_early_end_is_a_change_not_a_hang() {
         for align in [1, 512] {
             let mut r = request(5000);
-            assert!(!r.complete(Ok(700), align, 9096).unwrap());
+            assert!(!r.complete(Ok(700), align, Some(9096)).unwrap());
             let rest = if align == 1 { 0 } else { 700 % 512 };
-            match r.complete(Ok(rest), align, 9096).unwrap_err() {
+            match r.complete(Ok(rest), align, Some(9096)).unwrap_err() {
                 ErrorKind::Changed(Change::Shrank { from: 9096, to: 4796 }) => {}
                 other => panic!("{other}"),
             }
@@ -122,12 +127,23 @@ mod tests {
     }
 
     #[test]
+    fn where_only_the_end_tells_it_cuts_the_extent_off() {
+        let mut r = request(5000);
+        assert!(!r.complete(Ok(700), 1, None).unwrap());
+        assert!(r.complete(Ok(0), 1, None).unwrap());
+        assert_eq!(r.extent.len, 700);
+        let mut r = request(5000);
+        assert!(r.complete(Ok(0), 1, None).unwrap());
+        assert_eq!(r.extent.len, 0);
+    }
+
+    #[test]
     fn interruptions_are_retried_but_not_for_ever() {
         let mut r = request(10);
-        let interrupted = || Err(io::ErrorKind::Interrupted.into());
+        let interrupted = || Err(io::Error::from_raw_os_error(libc::EINTR));
         for _ in 0..RETRIES_MAX {
-            assert!(!r.complete(interrupted(), 1, 10).unwrap());
+            assert!(!r.complete(interrupted(), 1, Some(10)).unwrap());
         }
-        assert!(r.complete(interrupted(), 1, 10).is_err());
+        assert!(r.complete(interrupted(), 1, Some(10)).is_err());
     }
 }

@@ -12,10 +12,10 @@ use std::thread;
 
 use crate::choose::{RingPlan, Spread};
 use crate::config::Order;
-use crate::engine::{self, Engine, Waker};
+use crate::engine::{self, Engine, Setup, Waker};
 use crate::error::{BoxError, ErrorKind};
 use crate::handover::Handover;
-use crate::pump::{Deliver, Finished, Job, Pump};
+use crate::pump::{Deliver, Finished, Job, Pump, Shape};
 use crate::slab::Slab;
 
 /// The bytes of one finished extent, lent to the consumer until it returns.
@@ -38,15 +38,16 @@ impl Finished {
     /// # Safety
     ///
     /// The caller must hold the block, and give its slot back only after `'a`.
-    unsafe fn block<'a>(&self) -> Block<'a> {
+    pub(crate) unsafe fn block<'a>(&self) -> Block<'a> {
         // SAFETY: a finished extent has `len` bytes at `bytes`, and nobody else uses them now.
         let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.extent.len as usize) };
         Block { index: self.extent.index, offset: self.extent.offset, bytes }
     }
 }
 
-/// What one thread reads with: a slab, and an engine that asks for memory of it.
-struct Reader {
+/// What one thread reads with: an engine, and the slab that it asks for memory of, in the order in
+/// which they go.
+pub(crate) struct Reader {
     engine: Box<dyn Engine>,
     slab: Option<Slab>,
     slots: u32,
@@ -54,32 +55,51 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(plan: &RingPlan, slots: u32, wakes: bool) -> Result<Reader, ErrorKind> {
+    pub(crate) fn new(
+        job: &Job<'_>,
+        plan: &RingPlan,
+        slots: u32,
+        wakes: bool,
+    ) -> Result<Reader, ErrorKind> {
         let depth = plan.depth.min(slots);
-        let engine = engine::build(plan.engine, depth, slots, wakes)
-            .map_err(|why| ErrorKind::Engine { engine: plan.engine, why })?;
         let slab = match plan.engine.lends() {
             true => None,
-            false => Some(
-                Slab::new(slots, plan.block_bytes)
-                    .map_err(|error| ErrorKind::Resource { what: "memory for the slots", error })?,
-            ),
+            false => Some(Slab::new(slots, plan.block_bytes, plan.huge_pages)?),
         };
+        let setup = Setup {
+            depth,
+            slots,
+            slab: slab.as_ref(),
+            fd: job.fd,
+            seekable: job.seekable,
+            wakes,
+            pool_threads: plan.pool_threads,
+            uring: plan.uring,
+        };
+        let engine = engine::build(plan.engine, &setup)
+            .map_err(|why| ErrorKind::Engine { engine: plan.engine, why })?;
         Ok(Reader { engine, slab, slots, depth })
     }
 
     /// Pumps the extents of `job` into what `to` makes.
-    fn pump<D: Deliver>(
-        self,
+    pub(crate) fn pump<D: Deliver>(
+        &mut self,
         job: &Job<'_>,
         plan: &RingPlan,
         order: Order,
         to: impl FnOnce() -> D,
     ) -> Result<(), ErrorKind> {
-        // Dropped in reverse: first what was lent comes back, then the engine is drained, then the
-        // memory goes.
         let Reader { engine, slab, slots, depth } = self;
-        let mut pump = Pump::new(job, engine, slab.as_ref(), slots, depth, plan.block_bytes, order);
+        let shape = Shape {
+            slots: *slots,
+            depth: *depth,
+            block_bytes: plan.block_bytes,
+            order,
+            consume: plan.consume,
+            spin: plan.spin,
+        };
+        // Dropped in reverse: first what was lent comes back, then the engine is drained.
+        let mut pump = Pump::new(job, &mut **engine, slab.as_ref(), shape);
         let mut to = to();
         let result = pump.run(&mut to);
         to.finish(result.is_ok());
@@ -124,7 +144,7 @@ pub(crate) fn inline(
     consume: ConsumeInOrder<'_>,
 ) -> Result<(), ErrorKind> {
     let to = || Inline { consume, device_is_ahead: || (), ahead: 0 };
-    Reader::new(plan, plan.slots, false)?.pump(job, plan, Order::InOrder, to)
+    Reader::new(job, plan, plan.slots, false)?.pump(job, plan, Order::InOrder, to)
 }
 
 /// In any order, on up to `plan.workers` threads and one more, each with a ring of its own.
@@ -140,7 +160,7 @@ pub(crate) fn spread(
     let caller_reads = !plan.engine.is_synchronous() || plan.workers == 0;
     // Made first: without it there is nothing to spread, and nothing was read yet.
     let first = match caller_reads {
-        true => Some(Reader::new(plan, plan.slots, false)?),
+        true => Some(Reader::new(job, plan, plan.slots, false)?),
         false => None,
     };
     let failed = Mutex::new(None);
@@ -154,14 +174,14 @@ pub(crate) fn spread(
         Spread::Asked => fail(error),
         _ => *missed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
     };
-    let work = |reader: Reader, device_is_ahead: &mut dyn FnMut()| {
+    let work = |mut reader: Reader, device_is_ahead: &mut dyn FnMut()| {
         let _guard = StopOnPanic(job);
         let to = || Inline { consume, device_is_ahead, ahead: 0 };
         if let Err(error) = reader.pump(job, plan, Order::AnyOrder, to) {
             fail(error);
         }
     };
-    let start = || match Reader::new(plan, plan.worker_slots, false) {
+    let start = || match Reader::new(job, plan, plan.worker_slots, false) {
         Ok(reader) => work(reader, &mut || ()),
         Err(error) => miss(error),
     };
@@ -175,7 +195,7 @@ pub(crate) fn spread(
             match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, start) {
                 Ok(worker) => workers.push(worker),
                 Err(error) => {
-                    miss(ErrorKind::Resource { what: "starting a worker thread", error });
+                    miss(ErrorKind::Resource { what: STARTING.to_owned(), error });
                 }
             }
         };
@@ -209,6 +229,8 @@ pub(crate) fn spread(
     }
 }
 
+const STARTING: &str = "starting a worker thread";
+
 /// A consumer that panics ends the run on the other threads, too.
 struct StopOnPanic<'a>(&'a Job<'a>);
 
@@ -226,14 +248,14 @@ pub(crate) fn hand_over(
     plan: &RingPlan,
     consume: ConsumeInOrder<'_>,
 ) -> Result<(), ErrorKind> {
-    let reader = Reader::new(plan, plan.slots, true)?;
+    let mut reader = Reader::new(job, plan, plan.slots, true)?;
     let waker = reader.engine.waker();
-    let handover = Handover::new();
+    let handover = Handover::new(plan.spin);
     thread::scope(|scope| {
         let builder = thread::Builder::new().name("blockring".to_owned());
         let consumer = builder
-            .spawn_scoped(scope, || consume_handed_over(&handover, waker.as_ref(), consume))
-            .map_err(|error| ErrorKind::Resource { what: "starting a worker thread", error })?;
+            .spawn_scoped(scope, || consume_handed_over(job, &handover, waker.as_ref(), consume))
+            .map_err(|error| ErrorKind::Resource { what: STARTING.to_owned(), error })?;
         let lender = || Lender { handover: &handover, discard: true };
         let read = reader.pump(job, plan, Order::InOrder, lender);
         // What the consumer said comes first: it is why the pump was told that nobody is there.
@@ -291,6 +313,7 @@ fn consumer_ended() -> ErrorKind {
 }
 
 fn consume_handed_over(
+    job: &Job<'_>,
     handover: &Handover<Finished>,
     waker: Option<&Waker>,
     consume: ConsumeInOrder<'_>,
@@ -305,19 +328,23 @@ fn consume_handed_over(
         }
     }
     let _end = End(handover, waker);
-    while let Some(finished) = handover.next() {
+    let mut recorder = job.recording.recorder("consumes", 0);
+    loop {
+        let start = recorder.start();
+        let Some(finished) = handover.next() else { return Ok(()) };
+        recorder.waited_for_device(start);
+        let start = recorder.start();
         // SAFETY: the pump handed it to us, until we give its slot back.
         consume(unsafe { finished.block() })?;
+        recorder.consumed(start, finished.extent.len, false);
         if handover.give_back(finished.slot) {
             wake(waker);
         }
     }
-    Ok(())
 }
 
 fn wake(waker: Option<&Waker>) {
-    if let Some(fd) = waker {
-        // It cannot fail but by a full counter, and then the pump is being woken already.
-        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+    if let Some(wake) = waker {
+        wake();
     }
 }

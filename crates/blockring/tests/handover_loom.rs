@@ -6,6 +6,8 @@
 mod handover;
 
 mod sync {
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 }
 
@@ -44,8 +46,16 @@ struct World {
     eventfd: Eventfd,
 }
 
-fn world() -> Arc<World> {
-    Arc::new(World { handover: Handover::new(), eventfd: Eventfd::new() })
+/// Runs the model with threads that sleep, and with threads that spin.
+fn model(test: fn(Arc<World>)) {
+    for spin in [false, true] {
+        let mut builder = loom::model::Builder::new();
+        // Threads that spin have ever more interleavings: all with up to so many preemptions.
+        builder.preemption_bound = spin.then_some(2);
+        builder.check(move || {
+            test(Arc::new(World { handover: Handover::new(spin), eventfd: Eventfd::new() }));
+        });
+    }
 }
 
 /// The consumer's side, as `workers.rs` has it: one that fails at its n-th block ends without giving
@@ -70,8 +80,7 @@ fn consume(world: &World, fails_at: usize) -> Vec<u32> {
 /// A deadlock (a lost wake-up) fails the model: loom reports it.
 #[test]
 fn every_block_is_consumed_and_every_slot_comes_back() {
-    loom::model(|| {
-        let world = world();
+    model(|world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
             move || consume(&world, usize::MAX)
@@ -95,8 +104,7 @@ fn every_block_is_consumed_and_every_slot_comes_back() {
 
 #[test]
 fn a_pump_asleep_in_its_engine_is_woken_by_a_returned_slot() {
-    loom::model(|| {
-        let world = world();
+    model(|world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
             move || consume(&world, usize::MAX)
@@ -105,8 +113,9 @@ fn a_pump_asleep_in_its_engine_is_woken_by_a_returned_slot() {
         let mut returned = Vec::new();
         while returned.is_empty() {
             // No read is in flight that could wake the engine: only the hand-over does.
-            if world.handover.may_sleep() {
-                world.eventfd.sleep();
+            match world.handover.may_sleep() {
+                true => world.eventfd.sleep(),
+                false => loom::hint::spin_loop(),
             }
             world.handover.take_returned(&mut returned);
         }
@@ -118,8 +127,7 @@ fn a_pump_asleep_in_its_engine_is_woken_by_a_returned_slot() {
 
 #[test]
 fn a_consumer_that_ends_early_wakes_the_pump_wherever_it_is() {
-    loom::model(|| {
-        let world = world();
+    model(|world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
             move || consume(&world, 1)
@@ -148,8 +156,7 @@ fn a_consumer_that_ends_early_wakes_the_pump_wherever_it_is() {
 
 #[test]
 fn a_close_that_discards_leaves_the_consumer_nothing() {
-    loom::model(|| {
-        let world = world();
+    model(|world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
             move || consume(&world, usize::MAX)

@@ -4,6 +4,8 @@
 #[expect(dead_code, reason = "only the definitions are of use here")]
 #[path = "../src/args.rs"]
 mod args;
+#[path = "../src/values.rs"]
+mod values;
 
 use std::path::PathBuf;
 use std::{env, fs};

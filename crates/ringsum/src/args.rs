@@ -6,14 +6,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use blockring::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, DEPTH_MAX, EngineKind, SLOTS_MAX,
-    WORKERS_MAX,
+    CacheMode, Config, Consume, DEPTH_MAX, EngineKind, HugePages, IoPriority, POOL_THREADS_MAX,
+    RateLimit, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Trace, Uring, WORKERS_MAX,
 };
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
+use crate::values::{one_of, parse_block_bytes, parse_io_priority, parse_rate};
+
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
+const TUNING: &str = "More I/O options (docs/tuning.md says what each costs, and when it helps)";
+const LOOKING: &str = "A look inside";
 
 /// Print or check BLAKE3 hashes, at the speed of the device
 ///
@@ -106,8 +109,23 @@ pub(crate) struct Args {
     text: bool,
 
     /// Say on standard error how each input is read, and why so
-    #[arg(long)]
+    #[arg(long, help_heading = LOOKING)]
     pub(crate) explain: bool,
+
+    /// Say on standard error what reading each input took, and who waited for whom
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_missing_value = "text",
+        num_args = 0..=1,
+        require_equals = true,
+        help_heading = LOOKING
+    )]
+    pub(crate) stats: Option<StatsFormat>,
+
+    /// Write what happens when to FILE, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE", help_heading = LOOKING)]
+    pub(crate) trace: Option<PathBuf>,
 
     /// Show progress on a terminal: after a second of work, at once, or not at all
     #[arg(
@@ -161,6 +179,109 @@ pub(crate) struct Args {
         help_heading = READING
     )]
     workers: Option<u32>,
+
+    /// Read at most so many bytes per second, over all files
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate, help_heading = READING)]
+    limit_rate: Option<std::num::NonZero<u64>>,
+
+    /// The place in the device's queue: idle, or best-effort:N with N from 0 (first) to 7 (last)
+    #[arg(long, value_name = "CLASS", value_parser = parse_io_priority, help_heading = READING)]
+    io_priority: Option<IoPriority>,
+
+    /// Hash what the medium holds, never what the page cache has of it; fail where that cannot be had
+    #[arg(long, help_heading = READING)]
+    medium: bool,
+
+    /// Threads of the engine pool, 1 to 1024
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_THREADS_MAX)),
+        help_heading = TUNING
+    )]
+    pool_threads: Option<u32>,
+
+    /// Hash blocks one after another, in order, even if any order would do
+    #[arg(long, help_heading = TUNING)]
+    in_order: bool,
+
+    /// Wait in a busy loop instead of sleeping
+    #[arg(long, help_heading = TUNING)]
+    spin: bool,
+
+    /// Request again after each block is hashed, or after all that have come
+    #[arg(long, value_name = "HOW", default_value = "each", help_heading = TUNING)]
+    consume: ConsumeArg,
+
+    /// Which pages hold the blocks
+    #[arg(long, value_name = "PAGES", default_value = "advise", help_heading = TUNING)]
+    huge_pages: HugePagesArg,
+
+    /// io_uring: each read waits for all before it (IOSQE_IO_DRAIN)
+    #[arg(long, help_heading = TUNING)]
+    io_drain: bool,
+
+    /// io_uring: the reads of one submission run one after another (IOSQE_IO_LINK)
+    #[arg(long, help_heading = TUNING)]
+    io_link: bool,
+
+    /// io_uring: a kernel thread takes requests, and sleeps after so many idle milliseconds (0: one second)
+    #[arg(
+        long,
+        value_name = "IDLE_MS",
+        default_missing_value = "0",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(SQPOLL_IDLE_MS_MAX)),
+        help_heading = TUNING
+    )]
+    sqpoll: Option<u32>,
+
+    /// io_uring: the processor of that thread
+    #[arg(long, value_name = "CPU", requires = "sqpoll", help_heading = TUNING)]
+    sqpoll_cpu: Option<u32>,
+
+    /// io_uring: poll the device for completions; needs direct I/O and a device with poll queues
+    #[arg(long, help_heading = TUNING)]
+    iopoll: bool,
+
+    /// io_uring: pin the blocks once, not for each read
+    #[arg(long, help_heading = TUNING)]
+    fixed_buffers: bool,
+
+    /// io_uring: look the file up once, not for each read
+    #[arg(long, help_heading = TUNING)]
+    fixed_file: bool,
+}
+
+/// How statistics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatsFormat {
+    /// For people
+    Text,
+    /// One object a line: docs/stats-format.md
+    Json,
+}
+
+/// [`Consume`] as a value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ConsumeArg {
+    /// After each block
+    Each,
+    /// After all that have come
+    Batch,
+}
+
+/// [`HugePages`] as a value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HugePagesArg {
+    /// Pages of the usual size
+    Off,
+    /// Huge pages where the kernel has them
+    Advise,
+    /// Reserved huge pages, or fail
+    Hugetlb,
 }
 
 /// When progress is shown.
@@ -195,7 +316,7 @@ impl Args {
         if args.no_mmap && args.engine == Some(EngineKind::Mmap) {
             return Err(wrong(&"--no-mmap and --engine mmap contradict each other"));
         }
-        args.config().validate().map_err(|error| wrong(&error))?;
+        args.config(None).validate().map_err(|error| wrong(&error))?;
         Ok(args)
     }
 
@@ -229,6 +350,8 @@ impl Args {
             binary: false,
             text: false,
             explain: false,
+            stats: None,
+            trace: None,
             progress: When::Auto,
             engine: None,
             cache: None,
@@ -236,11 +359,26 @@ impl Args {
             depth: None,
             slots: None,
             workers: None,
+            limit_rate: None,
+            io_priority: None,
+            medium: false,
+            pool_threads: None,
+            in_order: false,
+            spin: false,
+            consume: ConsumeArg::Each,
+            huge_pages: HugePagesArg::Advise,
+            io_drain: false,
+            io_link: false,
+            sqpoll: None,
+            sqpoll_cpu: None,
+            iopoll: false,
+            fixed_buffers: false,
+            fixed_file: false,
         })
     }
 
-    /// What the options say about reading.
-    pub(crate) fn config(&self) -> Config {
+    /// What the options say about reading. `trace`: where `--trace` goes.
+    pub(crate) fn config(&self, trace: Option<Trace>) -> Config {
         let environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok();
         let given = |n: &usize| *n > 0;
         let threads_max = self.num_threads.filter(given).or_else(|| environment().filter(given));
@@ -252,6 +390,31 @@ impl Args {
             slots: self.slots,
             workers: self.workers,
             threads_max: threads_max.map(|n| n.try_into().unwrap_or(u32::MAX)),
+            pool_threads: self.pool_threads,
+            in_order: self.in_order,
+            spin: self.spin,
+            consume: match self.consume {
+                ConsumeArg::Each => Consume::Each,
+                ConsumeArg::Batch => Consume::Batch,
+            },
+            huge_pages: match self.huge_pages {
+                HugePagesArg::Off => HugePages::Off,
+                HugePagesArg::Advise => HugePages::Advise,
+                HugePagesArg::Hugetlb => HugePages::Hugetlb,
+            },
+            uring: Uring {
+                drain: self.io_drain,
+                link: self.io_link,
+                sqpoll: self.sqpoll.map(|idle_ms| Sqpoll { idle_ms, cpu: self.sqpoll_cpu }),
+                iopoll: self.iopoll,
+                fixed_buffers: self.fixed_buffers,
+                fixed_file: self.fixed_file,
+            },
+            medium: self.medium,
+            rate_limit: self.limit_rate.map(RateLimit::new),
+            io_priority: self.io_priority,
+            stats: self.stats.is_some(),
+            trace,
         }
     }
 
@@ -262,48 +425,14 @@ impl Args {
 }
 
 /// Without `null`: it reads nothing, and what is made of nothing is no hash.
-const ENGINES: [EngineKind; 3] = [EngineKind::IoUring, EngineKind::Pread, EngineKind::Mmap];
-
-/// A parser of the names of these values, which help and completions show.
-fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
-    values: [T; N],
-    name: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(values.map(name)).try_map(move |text| {
-        values.into_iter().find(|&value| name(value) == text).ok_or("not one of the values")
-    })
-}
-
-fn parse_block_bytes(text: &str) -> Result<u32, String> {
-    let range = "a block is from 512 bytes to 64MiB";
-    let bytes = parse_size(text).ok_or_else(|| format!("not a size such as 512KiB; {range}"))?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes))
-        .ok_or_else(|| range.to_owned())
-}
-
-/// A number of bytes, with a unit as GNU tools have them: K, M, G, T and KiB, ... are powers of 1024,
-/// KB, ... of 1000. No number that overflows comes back as a small one.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().ok()?;
-    let unit = unit.trim_start().to_ascii_lowercase();
-    let (power, base) = match unit.as_str() {
-        "" | "b" => (0, 1024),
-        "k" | "kib" => (1, 1024),
-        "m" | "mib" => (2, 1024),
-        "g" | "gib" => (3, 1024),
-        "t" | "tib" => (4, 1024),
-        "kb" => (1, 1000_u64),
-        "mb" => (2, 1000),
-        "gb" => (3, 1000),
-        "tb" => (4, 1000),
-        _ => return None,
-    };
-    Some(number.saturating_mul(base.pow(power)))
-}
+const ENGINES: [EngineKind; 6] = [
+    EngineKind::IoUring,
+    EngineKind::Libaio,
+    EngineKind::Pool,
+    EngineKind::Pread,
+    EngineKind::Stream,
+    EngineKind::Mmap,
+];
 
 #[cfg(test)]
 mod tests {
@@ -332,37 +461,25 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
-        let cases = [
-            ("512", Some(512)),
-            ("512KiB", Some(512 << 10)),
-            ("512k", Some(512 << 10)),
-            ("1M", Some(1 << 20)),
-            ("1MB", Some(1_000_000)),
-            ("2 MiB", Some(2 << 20)),
-            ("64TiB", Some(64 << 40)),
-            ("99999999999T", Some(u64::MAX)),
-            ("", None),
-            ("M", None),
-            ("-1", None),
-            ("1.5M", None),
-            ("1X", None),
-        ];
-        for (text, bytes) in cases {
-            assert_eq!(parse_size(text), bytes, "{text:?}");
-        }
-    }
-
-    #[test]
     fn legal_ranges_are_named() {
-        let cases: [(&[&str], &str); 8] = [
+        let cases: [(&[&str], &str); 18] = [
             (&["--block-size", "0"], "from 512 bytes to 64MiB"),
             (&["--block-size", "64TiB"], "from 512 bytes to 64MiB"),
             (&["--block-size", "big"], "from 512 bytes to 64MiB"),
             (&["--depth", "0"], "1..=32768"),
             (&["--slots", "99999"], "1..=32768"),
             (&["--slots", "32768", "--block-size", "64M"], "at most 16 slots"),
-            (&["--engine", "aio"], "io_uring, pread, mmap"),
+            (&["--engine", "aio"], "io_uring, libaio, pool, pread, stream, mmap"),
+            (&["--engine", "null"], "io_uring, libaio"),
+            (&["--pool-threads", "0"], "1..=1024"),
+            (&["--sqpoll=60001"], "0..=60000"),
+            (&["--sqpoll-cpu", "1"], "--sqpoll"),
+            (&["--limit-rate", "0"], "not a number of bytes"),
+            (&["--io-priority", "best-effort:8"], "best-effort:N"),
+            (&["--engine", "pread", "--io-link"], "of the engine io_uring"),
+            (&["--medium", "--cache", "buffered"], "cache mode direct only"),
+            (&["--io-link", "--io-drain"], "take one"),
+            (&["--stats=xml"], "text, json"),
             (&["--cache", "none"], "direct, buffered, dontcache"),
         ];
         for (options, part) in cases {

@@ -41,7 +41,7 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
     session.progress.expect(|| lists.iter().map(|list| listed_bytes(list)).sum());
     let mut counts = Counts::default();
     let checked = lists.iter().try_for_each(|list| check_list(&mut session, list, &mut counts));
-    session.progress.finish();
+    session.finish()?;
     let reader_left = match checked {
         Ok(()) => false,
         // What was found until then still counts.

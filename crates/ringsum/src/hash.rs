@@ -38,7 +38,7 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
             }
         }
     }
-    session.progress.finish();
+    session.finish()?;
     Ok(status)
 }
 

@@ -10,6 +10,8 @@ mod pow;
 mod progress;
 mod session;
 mod start;
+mod statistics;
+mod values;
 
 use std::ffi::OsString;
 

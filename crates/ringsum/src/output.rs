@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use ringsum::checkfile;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::args::StatsFormat;
 use crate::start;
 
 /// Standard output could not be written to.
@@ -80,6 +81,18 @@ impl Messages {
     /// `PROGRAM: NAME: TEXT`
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
         self.line(&[&checkfile::escape(name), b": ", text.to_string().as_bytes()]);
+    }
+
+    /// Statistics: for people like any message, for programs as they are.
+    pub(crate) fn report(&self, name: Option<&[u8]>, format: StatsFormat, text: &str) {
+        match (format, name) {
+            (StatsFormat::Json, _) => {
+                // There is nobody left to tell.
+                let _ = write_all(rustix::stdio::stderr(), format!("{text}\n").as_bytes());
+            }
+            (StatsFormat::Text, Some(name)) => self.say_of(name, &text),
+            (StatsFormat::Text, None) => self.say(&text),
+        }
     }
 
     fn line(&self, parts: &[&[u8]]) {

@@ -1,15 +1,19 @@
 //! What hashing and checking share: from a path to its digest, with plan and progress shown.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
-use blockring::Config;
+use anyhow::Context;
+use blockring::{Config, Stats, Trace};
 use ringsum::{Digest, Mode};
 
-use crate::args::Args;
+use crate::args::{Args, StatsFormat};
 use crate::inputs::{InputError, Inputs};
 use crate::output::{Messages, Output};
 use crate::progress::Progress;
+use crate::statistics::{Of, Report};
 
 /// One invocation.
 pub(crate) struct Session<'a> {
@@ -20,6 +24,14 @@ pub(crate) struct Session<'a> {
     pub(crate) progress: Progress,
     mode: Mode,
     config: Config,
+    totals: Totals,
+}
+
+/// What all inputs took.
+struct Totals {
+    start: Instant,
+    inputs: u64,
+    stats: Stats,
 }
 
 /// Why there is no digest.
@@ -60,7 +72,7 @@ impl DigestError {
 impl<'a> Session<'a> {
     /// # Errors
     ///
-    /// Standard output is closed, or the key cannot be had.
+    /// Standard output is closed, or the key cannot be had, or a trace not be written.
     pub(crate) fn new(args: &'a Args, messages: &'a Messages) -> anyhow::Result<Session<'a>> {
         let output = Output::new()?;
         let mut inputs = Inputs::new();
@@ -68,6 +80,13 @@ impl<'a> Session<'a> {
             Some(context) => Mode::derive_key(context),
             None if args.keyed => Mode::Keyed(inputs.key()?),
             None => Mode::Hash,
+        };
+        let trace = match &args.trace {
+            Some(path) => {
+                let file = File::create(path).with_context(|| path.display().to_string())?;
+                Some(Trace::new(file))
+            }
+            None => None,
         };
         if args.may_map() {
             #[expect(unsafe_code)]
@@ -83,8 +102,26 @@ impl<'a> Session<'a> {
             inputs,
             progress: Progress::new(args.progress),
             mode,
-            config: args.config(),
+            config: args.config(trace),
+            totals: Totals { start: Instant::now(), inputs: 0, stats: Stats::default() },
         })
+    }
+
+    /// Everything is done: the bar goes, the totals are said, the trace is written to its end.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        self.progress.finish();
+        // Of one input, people have seen them.
+        let is_news =
+            |format: &StatsFormat| *format == StatsFormat::Json || self.totals.inputs != 1;
+        if let Some(format) = self.args.stats.filter(is_news) {
+            let of = Of::All(self.totals.inputs, self.totals.start.elapsed());
+            let report = Report { stats: &self.totals.stats, of };
+            self.messages.report(None, format, &report.format(format));
+        }
+        if let (Some(trace), Some(path)) = (&self.config.trace, &self.args.trace) {
+            trace.finish().with_context(|| format!("{}: the trace", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Hashes one input.
@@ -97,7 +134,16 @@ impl<'a> Session<'a> {
             self.progress.suspend(|| self.messages.say_of(name, &text));
         }
         let observe = |bytes| self.progress.add(bytes);
-        let digest = ringsum::hash_planned(&plan, &self.mode, &observe)?;
+        let digest = ringsum::hash_planned(&plan, &self.mode, &observe);
+        if let (Some(format), Some(stats)) = (self.args.stats, plan.stats()) {
+            self.totals.inputs += 1;
+            self.totals.stats.add(&stats);
+            let report = Report { stats: &stats, of: Of::Input(path, plan.choices()) };
+            let text = report.format(format);
+            let name = path.as_os_str().as_encoded_bytes();
+            self.progress.suspend(|| self.messages.report(Some(name), format, &text));
+        }
+        let digest = digest?;
         self.inputs.finish(&source, path);
         Ok(digest)
     }

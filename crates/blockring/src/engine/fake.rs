@@ -19,6 +19,9 @@ pub(crate) struct Faults {
     pub(crate) interrupted_one_in: u32,
     /// `EAGAIN`.
     pub(crate) again_one_in: u32,
+    /// A read that comes short or fails breaks the chain: those submitted after it that are still in
+    /// flight end with `ECANCELED`.
+    pub(crate) chained: bool,
     /// `EIO` for every read that touches this byte.
     pub(crate) bad_byte: Option<u64>,
     /// `submit` itself fails, the n-th time.
@@ -101,6 +104,15 @@ impl FakeEngine {
         Completion { slot, result }
     }
 
+    fn cancel_all(&mut self, done: &mut Vec<Completion>) {
+        let mut seen = self.seen.borrow_mut();
+        for (slot, ..) in self.in_flight.drain(..) {
+            seen.requested.remove(&slot);
+            let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
+            done.push(Completion { slot, result });
+        }
+    }
+
     fn result(&mut self, offset: u64, len: u32) -> io::Result<u32> {
         let end = offset + u64::from(len);
         if self.faults.bad_byte.is_some_and(|bad| (offset..end).contains(&bad)) {
@@ -157,8 +169,18 @@ impl Engine for FakeEngine {
         let n = if block { 1 + self.random(most) } else { self.random(most + 1) };
         for _ in 0..n {
             let i = self.random(self.in_flight.len() as u32) as usize;
-            let (slot, offset, len, buffer) = self.in_flight.swap_remove(i);
-            done.push(self.carry_out(slot, offset, len, buffer));
+            // A chain runs in its order.
+            let i = if self.faults.chained { 0 } else { i };
+            if i >= self.in_flight.len() {
+                break;
+            }
+            let (slot, offset, len, buffer) = self.in_flight.remove(i);
+            let completion = self.carry_out(slot, offset, len, buffer);
+            let broken = !matches!(completion.result, Ok(n) if n == len);
+            done.push(completion);
+            if broken && self.faults.chained {
+                self.cancel_all(done);
+            }
         }
         let mut seen = self.seen.borrow_mut();
         seen.waits += 1;

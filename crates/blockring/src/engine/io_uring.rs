@@ -3,21 +3,19 @@
 //! The ring is made on the thread that pumps it, with the newest set-up flags that the kernel takes.
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use io_uring::types::{CancelBuilder, Fd, Timespec};
+use io_uring::types::{CancelBuilder, Fd, Fixed, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
-use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Completion, Engine, Read, Waker};
-
-/// `user_data` of the poll on the eventfd; slots are smaller.
-const WAKE: u64 = u64::MAX;
+use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
+use crate::config::Uring;
 
 /// How long to wait when the kernel is short of memory for requests, and how often in a row before
 /// that is an error: a second in all.
@@ -28,9 +26,10 @@ const STALLS_MAX: u32 = 1000;
 pub(crate) struct IoUringEngine {
     ring: IoUring,
     /// Present when another thread may have to wake us.
-    waker: Option<Waker>,
-    /// Whether a poll on the eventfd is in the kernel.
-    listening: bool,
+    event: Option<Arc<OwnedFd>>,
+    knobs: Uring,
+    /// Flags of each request.
+    flags: squeue::Flags,
     /// Times in a row that the kernel could not take a request.
     stalls: u32,
 }
@@ -39,43 +38,75 @@ pub(crate) struct IoUringEngine {
 ///
 /// `SINGLE_ISSUER` (6.0) and `DEFER_TASKRUN` (6.1) keep completions from interrupting the hash: they
 /// are delivered when we ask for them. `NO_SQARRAY` (6.6) saves an indirection.
-const SETUPS: [&[Setup]; 4] = [
-    &[Setup::SingleIssuer, Setup::DeferTaskrun, Setup::NoSqarray],
-    &[Setup::SingleIssuer, Setup::DeferTaskrun],
-    &[Setup::SingleIssuer],
+const FLAGS: [&[Flag]; 4] = [
+    &[Flag::SingleIssuer, Flag::DeferTaskrun, Flag::NoSqarray],
+    &[Flag::SingleIssuer, Flag::DeferTaskrun],
+    &[Flag::SingleIssuer],
     &[],
 ];
 
-#[derive(Clone, Copy)]
-enum Setup {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flag {
     SingleIssuer,
     DeferTaskrun,
     NoSqarray,
 }
 
 impl IoUringEngine {
-    /// Sets up a ring for `depth` requests.
+    /// Sets up a ring for `setup.depth` requests.
     ///
     /// # Errors
     ///
     /// What is missing and what to do about it.
-    pub(crate) fn new(depth: u32, wakes: bool) -> Result<IoUringEngine, String> {
-        let ring = set_up(depth).map_err(|error| explain("io_uring_setup", &error))?;
-        let waker = match wakes {
-            false => None,
-            true => {
-                let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                    .map_err(|error| format!("no eventfd to be woken by: {error}"))?;
-                Some(Arc::new(fd))
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<IoUringEngine, String> {
+        let knobs = setup.uring;
+        let ring = set_up(setup.depth, &knobs).map_err(|error| explain_setup(&knobs, &error))?;
+        let event = if setup.wakes { Some(event()?) } else { None };
+        if let Some(event) = &event {
+            ring.submitter()
+                .register_eventfd(event.as_raw_fd())
+                .map_err(|error| explain("io_uring_register (an eventfd)", &error))?;
+        }
+        if knobs.fixed_file {
+            ring.submitter()
+                .register_files(&[setup.fd.as_raw_fd()])
+                .map_err(|error| explain("io_uring_register (the file)", &error))?;
+        }
+        if let (true, Some(slab)) = (knobs.fixed_buffers, setup.slab) {
+            // SAFETY: the slab outlives the engine, or is leaked.
+            unsafe { ring.submitter().register_buffers(&[slab.as_iovec()]) }
+                .map_err(|error| explain("io_uring_register (the slots)", &error))?;
+        }
+        let mut flags = squeue::Flags::empty();
+        flags.set(squeue::Flags::IO_DRAIN, knobs.drain);
+        flags.set(squeue::Flags::IO_LINK, knobs.link);
+        Ok(IoUringEngine { ring, event, knobs, flags, stalls: 0 })
+    }
+
+    fn entry(&self, read: &Read<'_>) -> squeue::Entry {
+        let Read { fd, buffer, len, offset, flags, .. } = *read;
+        let fd = Fd(fd.as_raw_fd());
+        let entry = match (self.knobs.fixed_file, self.knobs.fixed_buffers) {
+            (false, false) => {
+                opcode::Read::new(fd, buffer, len).offset(offset).rw_flags(flags).build()
             }
+            (true, false) => {
+                opcode::Read::new(Fixed(0), buffer, len).offset(offset).rw_flags(flags).build()
+            }
+            (false, true) => {
+                opcode::ReadFixed::new(fd, buffer, len, 0).offset(offset).rw_flags(flags).build()
+            }
+            (true, true) => opcode::ReadFixed::new(Fixed(0), buffer, len, 0)
+                .offset(offset)
+                .rw_flags(flags)
+                .build(),
         };
-        Ok(IoUringEngine { ring, waker, listening: false, stalls: 0 })
+        entry.flags(self.flags).user_data(read.slot.into())
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
-            // SAFETY: what the entry points to is vouched for by the caller of `submit`, or, for the
-            // poll, owned by `self.waker`.
+            // SAFETY: what the entry points to is vouched for by the caller of `submit`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -85,26 +116,20 @@ impl IoUringEngine {
     }
 
     fn harvest(&mut self, done: &mut Vec<Completion>) {
-        let mut woken = false;
         for entry in self.ring.completion() {
-            if entry.user_data() == WAKE {
-                woken = true;
-                continue;
-            }
             let result = match entry.result() {
                 n if n >= 0 => Ok(n as u32),
                 errno => Err(io::Error::from_raw_os_error(-errno)),
             };
-            let slot = entry.user_data() as u32;
-            done.push(Completion { slot, result });
+            done.push(Completion { slot: entry.user_data() as u32, result });
         }
-        if woken {
-            self.listening = false;
-            if let Some(fd) = &self.waker {
-                // Take the count down, so that the next poll waits for the next wake-up.
-                let _ = rustix::io::read(fd.as_fd(), &mut [0; 8]);
-            }
-        }
+    }
+
+    /// Whether the kernel has nothing to be told, so that it need not be asked what has completed.
+    fn is_quiet(&mut self) -> bool {
+        let iopoll = self.knobs.iopoll;
+        let queue = self.ring.submission();
+        queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() && !iopoll
     }
 
     /// Hands over what is queued, and waits for `want` completions.
@@ -128,29 +153,39 @@ impl IoUringEngine {
             },
         }
     }
+
+    /// Waits for the event, which completions raise, too.
+    ///
+    /// Not by a poll of it that is itself a request: with `IOSQE_IO_DRAIN` every read would wait for
+    /// that. Nor by a poll of the ring: with `DEFER_TASKRUN` nobody tells it of completions that were not
+    /// fetched.
+    fn wait_for_event(&mut self, event: &OwnedFd) -> io::Result<()> {
+        self.enter(0)?;
+        let mut queue = self.ring.completion();
+        queue.sync();
+        // Nothing tells that a polled device is done but polling it.
+        if self.knobs.iopoll || !queue.is_empty() {
+            return Ok(());
+        }
+        drop(queue);
+        sleep_on(event)?;
+        self.enter(0)
+    }
 }
 
 impl Engine for IoUringEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
-        let entry = opcode::Read::new(Fd(read.fd.as_raw_fd()), read.buffer, read.len)
-            .offset(read.offset)
-            .rw_flags(read.flags)
-            .build()
-            .user_data(read.slot.into());
+        let entry = self.entry(&read);
         self.push(&entry)?;
         Ok(None)
     }
 
     fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
-        if block
-            && !self.listening
-            && let Some(fd) = &self.waker
-        {
-            let poll = opcode::PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32);
-            self.push(&poll.build().user_data(WAKE))?;
-            self.listening = true;
-        }
-        let result = self.enter(usize::from(block));
+        let result = match (block, self.event.clone()) {
+            (false, _) if self.is_quiet() => Ok(()),
+            (true, Some(event)) => self.wait_for_event(&event),
+            (block, _) => self.enter(usize::from(block)),
+        };
         self.harvest(done);
         result
     }
@@ -172,7 +207,8 @@ impl Engine for IoUringEngine {
                 return false;
             }
             let before = done.len();
-            let _ = self.wait(false, &mut done);
+            let _ = self.enter(0);
+            self.harvest(&mut done);
             if done.len() == before {
                 thread::sleep(Duration::from_micros(100));
             }
@@ -181,22 +217,35 @@ impl Engine for IoUringEngine {
     }
 
     fn waker(&self) -> Option<Waker> {
-        self.waker.clone()
+        self.event.as_ref().map(waker_of)
     }
 }
 
-fn set_up(depth: u32) -> io::Result<IoUring> {
+fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
     let mut result = Err(io::ErrorKind::Unsupported.into());
-    for flags in SETUPS {
+    for flags in FLAGS {
+        // Deferred work is for rings whose issuer asks for it; a polling thread does not.
+        if knobs.sqpoll.is_some() && flags.contains(&Flag::DeferTaskrun) {
+            continue;
+        }
         let mut builder = IoUring::builder();
         builder.dontfork();
         for flag in flags {
             match flag {
-                Setup::SingleIssuer => builder.setup_single_issuer(),
+                Flag::SingleIssuer => builder.setup_single_issuer(),
                 // With the flag that says when there is something to fetch.
-                Setup::DeferTaskrun => builder.setup_defer_taskrun().setup_taskrun_flag(),
-                Setup::NoSqarray => builder.setup_no_sqarray(),
+                Flag::DeferTaskrun => builder.setup_defer_taskrun().setup_taskrun_flag(),
+                Flag::NoSqarray => builder.setup_no_sqarray(),
             };
+        }
+        if let Some(sqpoll) = knobs.sqpoll {
+            builder.setup_sqpoll(sqpoll.idle_ms);
+            if let Some(cpu) = sqpoll.cpu {
+                builder.setup_sqpoll_cpu(cpu);
+            }
+        }
+        if knobs.iopoll {
+            builder.setup_iopoll();
         }
         result = builder.build(depth);
         match &result {
@@ -207,15 +256,15 @@ fn set_up(depth: u32) -> io::Result<IoUring> {
     result
 }
 
-/// Whether io_uring can be had and works, or why not: a small ring is made, asked what it can do, and
-/// carries one request. A filter may refuse any of these.
-pub(crate) fn usable() -> Result<(), String> {
+/// Whether io_uring can be had with these knobs and works, or why not: a small ring is made, asked what
+/// it can do, and carries one request. A filter may refuse any of these.
+pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
     // A yes stays a yes; a no may be a passing want of memory or descriptors, and is found anew.
     static USABLE: AtomicBool = AtomicBool::new(false);
-    if USABLE.load(Ordering::Relaxed) {
+    if USABLE.load(Ordering::Relaxed) && !knobs.is_set() {
         return Ok(());
     }
-    let mut ring = set_up(2).map_err(|error| explain("io_uring_setup", &error))?;
+    let mut ring = set_up(2, knobs).map_err(|error| explain_setup(knobs, &error))?;
     let mut known = Probe::new();
     ring.submitter()
         .register_probe(&mut known)
@@ -231,9 +280,26 @@ pub(crate) fn usable() -> Result<(), String> {
     Ok(())
 }
 
+/// What an error of a set-up with these knobs means.
+fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
+    match (knobs.sqpoll, error.raw_os_error()) {
+        (Some(sqpoll), Some(libc::EINVAL)) if sqpoll.cpu.is_some() => {
+            format!(
+                "io_uring_setup with SQPOLL: {error}; is there a processor {}, and is this \
+                     process allowed to use it?",
+                sqpoll.cpu.unwrap_or_default()
+            )
+        }
+        (Some(_), Some(libc::EPERM)) if set_up(2, &Uring::default()).is_ok() => {
+            format!("io_uring_setup with SQPOLL: {error}; before Linux 5.11 it needs CAP_SYS_ADMIN")
+        }
+        _ => explain("io_uring_setup", error),
+    }
+}
+
 /// What an error of one of io_uring's three system calls means, and what can be done about it.
 fn explain(call: &str, error: &io::Error) -> String {
-    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let disabled = disabled.ok().and_then(|text| text.trim().parse::<u32>().ok());
     let advice = match (error.raw_os_error(), disabled) {
         (Some(libc::EPERM), Some(value)) if value > 0 => format!(

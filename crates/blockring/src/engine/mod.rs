@@ -7,9 +7,12 @@
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod io_uring;
-pub(crate) mod mmap;
+pub(crate) mod libaio;
+mod mmap;
 mod null;
+mod pool;
 mod pread;
+mod stream;
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,7 +20,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::EngineKind;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::config::{EngineKind, Uring};
+use crate::slab::Slab;
 
 /// One read to make: `len` bytes at `offset` of `fd` into `buffer`.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +49,7 @@ pub(crate) struct Completion {
 }
 
 /// Wakes a pump that waits in its engine, from another thread.
-pub(crate) type Waker = Arc<OwnedFd>;
+pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// How requests reach the kernel. An engine is used by the one thread that made it.
 pub(crate) trait Engine {
@@ -85,22 +91,66 @@ pub(crate) trait Engine {
     }
 }
 
-/// Makes an engine of the kind, for `depth` requests over `slots` slots. `wakes`: another thread
-/// gives slots back, so that a sleeping [`Engine::wait`] must be woken by [`Engine::waker`].
+/// What an engine is made for.
+pub(crate) struct Setup<'a> {
+    /// Most requests in flight.
+    pub(crate) depth: u32,
+    pub(crate) slots: u32,
+    /// The memory of the slots; none for an engine that lends its own.
+    pub(crate) slab: Option<&'a Slab>,
+    /// What all reads are of.
+    pub(crate) fd: BorrowedFd<'a>,
+    /// Whether reads have places in it. (A pipe has none.)
+    pub(crate) seekable: bool,
+    /// Another thread gives slots back, so that a sleeping [`Engine::wait`] must be woken by
+    /// [`Engine::waker`].
+    pub(crate) wakes: bool,
+    pub(crate) pool_threads: u32,
+    pub(crate) uring: Uring,
+}
+
+/// Makes an engine of the kind.
 ///
 /// # Errors
 ///
 /// Why it cannot be had, and what can be done about it.
-pub(crate) fn build(
-    kind: EngineKind,
-    depth: u32,
-    slots: u32,
-    wakes: bool,
-) -> Result<Box<dyn Engine>, String> {
+pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engine>, String> {
     Ok(match kind {
-        EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(depth, wakes)?),
+        EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(setup)?),
+        EngineKind::Libaio => Box::new(libaio::LibaioEngine::new(setup)?),
+        EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)),
         EngineKind::Pread => Box::new(pread::PreadEngine),
-        EngineKind::Mmap => Box::new(mmap::MmapEngine::new(slots)?),
+        EngineKind::Stream => Box::new(stream::StreamEngine::new(setup.seekable)),
+        EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup.slots)?),
         EngineKind::Null => Box::new(null::NullEngine),
     })
+}
+
+/// An eventfd that wakes whoever polls it.
+fn event() -> Result<Arc<OwnedFd>, String> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    match eventfd(0, flags) {
+        Ok(fd) => Ok(Arc::new(fd)),
+        Err(error) => Err(format!("no eventfd to be woken by: {error}")),
+    }
+}
+
+/// What raises `event`.
+fn waker_of(event: &Arc<OwnedFd>) -> Waker {
+    let event = Arc::clone(event);
+    Arc::new(move || {
+        // It cannot fail but by a full counter, and then the pump is being woken already.
+        let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
+    })
+}
+
+/// Sleeps until `event` is raised, and takes it down. A signal ends it early.
+fn sleep_on(event: &OwnedFd) -> io::Result<()> {
+    match poll(&mut [PollFd::new(event, PollFlags::IN)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // So that the next sleep waits for the next event.
+    let _ = rustix::io::read(event, &mut [0; 8]);
+    Ok(())
 }

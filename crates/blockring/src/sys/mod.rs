@@ -1,6 +1,8 @@
 //! System calls that no crate wraps, each as a safe function of its own.
 #![allow(unsafe_code)]
 
+pub(crate) mod aio;
+pub(crate) mod priority;
 pub(crate) mod sigbus;
 
 use std::fs::File;
@@ -70,6 +72,31 @@ pub(crate) unsafe fn pread(
     }
 }
 
+/// `read` at the file position, with the flags of `preadv2`.
+///
+/// # Safety
+///
+/// As for [`pread`].
+pub(crate) unsafe fn read(
+    fd: BorrowedFd<'_>,
+    buffer: *mut u8,
+    len: usize,
+    flags: i32,
+) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: buffer.cast(), iov_len: len };
+    // SAFETY: memory that the caller vouches for. Offset -1 is the file position.
+    let result = unsafe {
+        match flags {
+            0 => libc::read(fd.as_raw_fd(), buffer.cast(), len),
+            flags => libc::preadv2(fd.as_raw_fd(), &part, 1, -1, flags),
+        }
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        n => Ok(n as usize),
+    }
+}
+
 /// [`pread`] into a buffer that is already there.
 pub(crate) fn pread_into(
     fd: BorrowedFd<'_>,
@@ -84,3 +111,83 @@ pub(crate) fn pread_into(
 /// `RWF_DONTCACHE` of `linux/fs.h` (since Linux 6.14): drop from the page cache what this read had
 /// to bring in.
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
+
+/// A part of a file that lies in one piece, as `FIEMAP` tells it (`struct fiemap_extent` of
+/// `linux/fiemap.h`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FileExtent {
+    logical: u64,
+    physical: u64,
+    len: u64,
+    reserved: [u64; 2],
+    flags: u32,
+    reserved_too: [u32; 3],
+}
+
+impl FileExtent {
+    /// Compressed or encrypted: it must be decoded somewhere.
+    pub(crate) fn is_encoded(&self) -> bool {
+        const FIEMAP_EXTENT_ENCODED: u32 = 0x8;
+        self.flags & FIEMAP_EXTENT_ENCODED != 0
+    }
+
+    /// Among the file system's own data.
+    pub(crate) fn is_inline(&self) -> bool {
+        const FIEMAP_EXTENT_DATA_INLINE: u32 = 0x200;
+        self.flags & FIEMAP_EXTENT_DATA_INLINE != 0
+    }
+
+    fn is_last(&self) -> bool {
+        const FIEMAP_EXTENT_LAST: u32 = 0x1;
+        self.flags & FIEMAP_EXTENT_LAST != 0
+    }
+}
+
+/// `struct fiemap`, with room for some extents.
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    len: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+    extents: [FileExtent; 64],
+}
+
+/// Shows where a file lies, extent by extent, for as long as `look` wants more. What was not written
+/// yet is written first.
+pub(crate) fn for_each_extent(
+    file: &File,
+    mut look: impl FnMut(FileExtent) -> bool,
+) -> io::Result<()> {
+    /// Of `linux/fs.h`: `_IOWR('f', 11, struct fiemap)`, whose size is without extents.
+    const FS_IOC_FIEMAP: rustix::ioctl::Opcode =
+        rustix::ioctl::opcode::read_write::<[u64; 4]>(b'f', 11);
+    const FIEMAP_FLAG_SYNC: u32 = 1;
+    let mut start = 0;
+    loop {
+        let mut map = Fiemap {
+            start,
+            len: u64::MAX - start,
+            flags: FIEMAP_FLAG_SYNC,
+            mapped: 0,
+            count: 64,
+            reserved: 0,
+            extents: [FileExtent::default(); 64],
+        };
+        // SAFETY: the kernel writes at most `count` extents behind the header, and there is room.
+        let result =
+            unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, &raw mut map) };
+        if result == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let extents = &map.extents[..map.mapped.min(64) as usize];
+        let more = extents.iter().all(|extent| look(*extent));
+        match extents.last() {
+            Some(last) if more && !last.is_last() => start = last.logical + last.len,
+            _ => return Ok(()),
+        }
+    }
+}

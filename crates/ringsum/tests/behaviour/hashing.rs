@@ -4,23 +4,27 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use ringsum::blockring::{CacheMode, Config, EngineKind, Order, Plan, Source};
+use ringsum::blockring::{
+    CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Plan, RateLimit, Source,
+    Sqpoll, Trace, Uring,
+};
 use ringsum::{Error, Mode, Options, Tree, TreeError, hash_file, hash_range, hash_source};
 
 use crate::support::{Scratch, content, skip_unless_strict};
 
-/// Every engine with the cache modes that it has.
-const WAYS: [(EngineKind, CacheMode); 7] = [
-    (EngineKind::IoUring, CacheMode::Direct),
-    (EngineKind::IoUring, CacheMode::Buffered),
-    (EngineKind::IoUring, CacheMode::Dontcache),
-    (EngineKind::Pread, CacheMode::Direct),
-    (EngineKind::Pread, CacheMode::Buffered),
-    (EngineKind::Pread, CacheMode::Dontcache),
-    (EngineKind::Mmap, CacheMode::Buffered),
-];
+type Way = (EngineKind, CacheMode);
 
-fn config(way: (EngineKind, CacheMode), block_bytes: u32, depth: u32, workers: u32) -> Config {
+/// Every engine that reads, with the cache modes that it has.
+fn all_ways() -> Vec<Way> {
+    let reads = EngineKind::ALL.into_iter().filter(|engine| *engine != EngineKind::Null);
+    let modes = |engine| match engine {
+        EngineKind::Mmap => &[CacheMode::Buffered][..],
+        _ => &CacheMode::ALL[..],
+    };
+    reads.flat_map(|engine| modes(engine).iter().map(move |cache| (engine, *cache))).collect()
+}
+
+fn config(way: Way, block_bytes: u32, depth: u32, workers: u32) -> Config {
     Config {
         engine: Some(way.0),
         cache: Some(way.1),
@@ -32,19 +36,19 @@ fn config(way: (EngineKind, CacheMode), block_bytes: u32, depth: u32, workers: u
 }
 
 /// The ways that this kernel and file system have.
-fn ways(scratch: &Scratch) -> Vec<(EngineKind, CacheMode)> {
+fn ways(scratch: &Scratch) -> Vec<Way> {
     #[expect(unsafe_code)]
     // SAFETY: our consumers only hash.
     unsafe { ringsum::blockring::allow_mmap() }.unwrap();
     let source = Source::open(scratch.write("probe", content(10_000))).unwrap();
-    let has = |&way: &(EngineKind, CacheMode)| {
+    let has = |&way: &Way| {
         let plan = Plan::choose(&source, &config(way, 4096, 1, 0), Order::InOrder);
         if let Err(error) = &plan {
             skip_unless_strict(&format!("{} {}: {error}", way.0, way.1));
         }
         plan.is_ok()
     };
-    WAYS.into_iter().filter(has).collect()
+    all_ways().into_iter().filter(has).collect()
 }
 
 fn lengths(block_bytes: usize) -> BTreeSet<usize> {
@@ -102,7 +106,92 @@ fn every_way_of_reading_gives_the_same_hash() {
             }
         }
     }
-    assert!(runs > 4000 || ways.len() < WAYS.len(), "the table was cut short: {runs}");
+    assert!(runs > 9000 || ways.len() < all_ways().len(), "the table was cut short: {runs}");
+}
+
+/// A knob, with its name.
+fn knobs() -> Vec<(&'static str, Config)> {
+    let uring = |uring| Config { uring, ..Config::default() };
+    let sqpoll = |cpu| Some(Sqpoll { idle_ms: 1, cpu });
+    vec![
+        ("nothing", Config::default()),
+        ("spin", Config { spin: true, ..Config::default() }),
+        ("batch", Config { consume: Consume::Batch, ..Config::default() }),
+        ("in order", Config { in_order: true, ..Config::default() }),
+        ("no huge pages", Config { huge_pages: HugePages::Off, ..Config::default() }),
+        ("fewer slots", Config { slots: Some(3), ..Config::default() }),
+        ("more slots", Config { slots: Some(40), ..Config::default() }),
+        ("pool of 1", Config { pool_threads: Some(1), ..Config::default() }),
+        ("pool of 9", Config { pool_threads: Some(9), ..Config::default() }),
+        ("I/O priority", Config { io_priority: Some(IoPriority::Idle), ..Config::default() }),
+        ("a limit", Config { rate_limit: Some(limit()), ..Config::default() }),
+        ("stats", Config { stats: true, ..Config::default() }),
+        ("trace", Config { trace: Some(Trace::new(std::io::sink())), ..Config::default() }),
+        ("drain", uring(Uring { drain: true, ..Uring::default() })),
+        ("link", uring(Uring { link: true, ..Uring::default() })),
+        ("SQPOLL", uring(Uring { sqpoll: sqpoll(None), ..Uring::default() })),
+        ("SQPOLL on 0", uring(Uring { sqpoll: sqpoll(Some(0)), ..Uring::default() })),
+        ("fixed buffers", uring(Uring { fixed_buffers: true, ..Uring::default() })),
+        ("fixed file", uring(Uring { fixed_file: true, ..Uring::default() })),
+        (
+            "all of io_uring",
+            uring(Uring {
+                link: true,
+                sqpoll: sqpoll(None),
+                fixed_buffers: true,
+                fixed_file: true,
+                ..Uring::default()
+            }),
+        ),
+    ]
+}
+
+/// So fast that no test waits for it.
+fn limit() -> RateLimit {
+    RateLimit::new(std::num::NonZero::new(1 << 40).expect("not 0"))
+}
+
+/// Every engine x cache mode x knob x order x workers x length.
+#[test]
+fn every_knob_gives_the_same_hash() {
+    let scratch = Scratch::new();
+    let ways = ways(&scratch);
+    let mut runs = 0;
+    for len in [1, 4095, 4097, 65_536 * 8, 1_000_003] {
+        let data = content(len);
+        let path = scratch.write("data", &data);
+        let source = Source::open(&path).unwrap();
+        let expected = blake3::hash(&data);
+        for &way in &ways {
+            for (name, knob) in knobs() {
+                let foreign = (knob.uring != Uring::default() && way.0 != EngineKind::IoUring)
+                    || (knob.pool_threads.is_some() && way.0 != EngineKind::Pool);
+                if foreign {
+                    continue;
+                }
+                for workers in [0, 1, 2] {
+                    let config = Config {
+                        engine: Some(way.0),
+                        cache: Some(way.1),
+                        block_bytes: Some(4096),
+                        depth: Some(8),
+                        workers: Some(workers),
+                        ..knob.clone()
+                    };
+                    let case = format!("{} {} {name} {len} bytes {workers} workers", way.0, way.1);
+                    let options = Options { config: config.clone(), ..Options::default() };
+                    let found = hash_source(&source, &options);
+                    let found = found.unwrap_or_else(|error| panic!("{case}: {error}")).hash();
+                    assert_eq!(found, expected, "{case}");
+                    let found = in_order(&source, &config);
+                    let found = found.unwrap_or_else(|error| panic!("{case}, in order: {error}"));
+                    assert_eq!(found, expected, "{case}, in order");
+                    runs += 2;
+                }
+            }
+        }
+    }
+    assert!(runs > 6000 || ways.len() < all_ways().len(), "the table was cut short: {runs}");
 }
 
 /// The plan that nobody chose, for small and large files, cold and warm.

@@ -1,0 +1,325 @@
+//! Many small reads at once: records that lie anywhere in a source, by their places.
+//!
+//! Neighbours become one read; all reads of a batch are in flight together, as many as the depth
+//! allows; what fails, fails alone.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use crate::choose::RingPlan;
+use crate::config::{BLOCK_BYTES_MAX, Config, Order};
+use crate::error::{Error, ErrorKind};
+use crate::extents::{self, Extents};
+use crate::plan::Plan;
+use crate::pump::{Deliver, Finished, Job};
+use crate::source::Source;
+use crate::workers::Reader;
+
+/// A part of a source, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Where it starts.
+    pub offset: u64,
+    /// How long it is; 0 is allowed, and reads nothing.
+    pub len: u32,
+}
+
+/// Extents that follow each other, or overlap, become one read up to this length, in bytes. A longer
+/// extent is read in pieces of it.
+const PIECE_BYTES_MAX: u32 = 128 << 10;
+
+/// Most reads in flight: 32 gave 109,000 reads of 4 KiB a second on a virtio disk, 128 gave 135,000.
+const DEPTH: u32 = 128;
+
+/// What became of each extent of a batch, by its index.
+pub struct Batch {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+struct Place {
+    range: Range<usize>,
+    failed: Option<io::Error>,
+}
+
+impl Batch {
+    /// One place behind the other, all of them zeros.
+    fn new(extents: &[Extent]) -> Result<Batch, ErrorKind> {
+        let mut end = 0_usize;
+        let places = extents.iter().map(|extent| {
+            let start = end;
+            end = end.saturating_add(extent.len as usize);
+            Place { range: start..end, failed: None }
+        });
+        let places: Vec<_> = places.collect();
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(end).map_err(|_| ErrorKind::Resource {
+            what: format!("memory for {end} bytes"),
+            error: io::ErrorKind::OutOfMemory.into(),
+        })?;
+        bytes.resize(end, 0);
+        Ok(Batch { bytes, places })
+    }
+
+    /// How many extents there were.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there were none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// What the source holds at the extent with this index.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said; `UnexpectedEof` for an extent that reaches past the end.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such extent.
+    pub fn get(&self, index: usize) -> Result<&[u8], &io::Error> {
+        let Place { range, failed } = &self.places[index];
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(&self.bytes[range.clone()]),
+        }
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Result<&[u8], &io::Error>> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = self.places.iter().filter(|place| place.failed.is_some()).count();
+        f.debug_struct("Batch").field("len", &self.len()).field("failed", &failed).finish()
+    }
+}
+
+/// Reads batches of one source; keeps its ring and its memory from one batch to the next.
+///
+/// It stays on the thread that made it, as io_uring wants it.
+pub struct BatchReader<'s> {
+    plan: Plan<'s>,
+    ring: RingPlan,
+    piece_bytes_max: u32,
+    reader: Option<Reader>,
+}
+
+impl<'s> BatchReader<'s> {
+    /// Chooses how to read batches of `source`.
+    ///
+    /// Of `config`, `block_bytes` is the longest read (default: 128 KiB), `depth` the most in flight
+    /// (default: 128), and `slots` as many; a batch is read by the calling thread, so that `workers` is
+    /// left out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Plan::choose`]; and a source without places, such as a pipe.
+    pub fn new(source: &'s Source, config: &Config) -> Result<BatchReader<'s>, Error> {
+        let depth = config.depth.unwrap_or(DEPTH);
+        let config =
+            Config { depth: Some(depth), workers: Some(0), in_order: false, ..config.clone() };
+        let plan = Plan::choose(source, &config, Order::AnyOrder)?;
+        let Some(mut ring) = plan.ring().cloned() else {
+            let error = io::Error::new(io::ErrorKind::NotSeekable, "it has no places to read at");
+            return Err(Error::new(source.path(), ErrorKind::Read { offset: 0, error }));
+        };
+        if !ring.engine.is_synchronous() {
+            ring.slots = config.slots.unwrap_or(depth);
+            ring.depth = depth.min(ring.slots);
+        }
+        let piece_bytes_max = config.block_bytes.unwrap_or(PIECE_BYTES_MAX);
+        // As large as the first batch needs.
+        ring.block_bytes = 0;
+        Ok(BatchReader { plan, ring, piece_bytes_max, reader: None })
+    }
+
+    /// How it reads, and why so.
+    pub fn plan(&self) -> &Plan<'s> {
+        &self.plan
+    }
+
+    /// Reads all `extents`, in whatever order suits the device. Whether the source changes meanwhile is
+    /// the caller's business.
+    ///
+    /// # Errors
+    ///
+    /// What concerns no single extent: the engine or memory cannot be had. Reads that fail do so in the
+    /// [`Batch`].
+    pub fn read_batch(&mut self, extents: &[Extent]) -> Result<Batch, Error> {
+        self.read(extents).map_err(|kind| Error::new(self.plan.source().path(), kind))
+    }
+
+    fn read(&mut self, extents: &[Extent]) -> Result<Batch, ErrorKind> {
+        let mut batch = Batch::new(extents)?;
+        let source_len = self.plan.source().len().unwrap_or(0);
+        let pieces =
+            Pieces::of(extents, &mut batch, source_len, self.ring.align, self.piece_bytes_max);
+        let longest = pieces.list.iter().map(|piece| piece.len).max().unwrap_or(0);
+        if longest == 0 {
+            return Ok(batch);
+        }
+        if longest > self.ring.block_bytes {
+            // Its last sector is read whole.
+            self.ring.block_bytes = longest.next_multiple_of(4096).min(BLOCK_BYTES_MAX);
+            self.reader = None;
+        }
+        let extents_of_pieces = Extents::of_list(pieces.list.clone());
+        let job = Job { extents: extents_of_pieces, ..self.plan.job(&self.ring, 0..0) };
+        let mut reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => Reader::new(&job, &self.ring, self.ring.slots, false)?,
+        };
+        let (plan, ring) = (&self.plan, &self.ring);
+        let to = Scatter { extents, pieces: &pieces, batch: &mut batch };
+        plan.timed(|| reader.pump(&job, ring, Order::AnyOrder, || to))?;
+        // Only now: after an error something may still be in flight.
+        self.reader = Some(reader);
+        Ok(batch)
+    }
+}
+
+/// Reads all `extents` of `source` as its facts say: [`BatchReader`] for one batch.
+///
+/// # Errors
+///
+/// See [`BatchReader::new`] and [`BatchReader::read_batch`].
+pub fn read_batch(source: &Source, extents: &[Extent]) -> Result<Batch, Error> {
+    BatchReader::new(source, &Config::default())?.read_batch(extents)
+}
+
+/// The reads that bring a batch.
+struct Pieces {
+    /// Their `index` is their place in `members`.
+    list: Vec<extents::Extent>,
+    /// Which extents each of them has a part of, as places in `sorted`.
+    members: Vec<Range<usize>>,
+    /// Indexes of extents, by their offset.
+    sorted: Vec<usize>,
+}
+
+impl Pieces {
+    /// Cuts and joins `extents`. One that reaches past the end fails in `batch` at once.
+    fn of(
+        extents: &[Extent],
+        batch: &mut Batch,
+        source_len: u64,
+        align: u32,
+        piece_bytes_max: u32,
+    ) -> Pieces {
+        let mut sorted = Vec::with_capacity(extents.len());
+        for (index, (extent, place)) in extents.iter().zip(&mut batch.places).enumerate() {
+            match extent.offset.checked_add(extent.len.into()) {
+                Some(end) if end <= source_len => sorted.push(index),
+                _ => place.failed = Some(past_the_end()),
+            }
+        }
+        sorted.retain(|index| extents[*index].len > 0);
+        sorted.sort_by_key(|index| extents[*index].offset);
+        let mut pieces = Pieces { list: Vec::new(), members: Vec::new(), sorted };
+        let align = u64::from(align);
+        // A piece starts and ends where direct reads do, and what lies in one sector is read once.
+        let most = u64::from(piece_bytes_max).next_multiple_of(align);
+        let mut open: Option<(Range<u64>, Range<usize>)> = None;
+        for place in 0..pieces.sorted.len() {
+            let Extent { offset, len } = extents[pieces.sorted[place]];
+            let (start, end) =
+                (offset / align * align, (offset + u64::from(len)).next_multiple_of(align));
+            match &mut open {
+                Some((range, members)) if start <= range.end && end - range.start <= most => {
+                    range.end = range.end.max(end);
+                    members.end = place + 1;
+                }
+                _ => {
+                    pieces.close(open.replace((start..end, place..place + 1)), most, source_len);
+                }
+            }
+        }
+        pieces.close(open, most, source_len);
+        pieces
+    }
+
+    /// Adds a range, cut up if it is too long.
+    fn close(&mut self, open: Option<(Range<u64>, Range<usize>)>, most: u64, source_len: u64) {
+        let Some((range, members)) = open else { return };
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + most);
+            let len = (end.min(source_len) - start) as u32;
+            let index = self.list.len() as u64;
+            self.list.push(extents::Extent { index, offset: start, len });
+            self.members.push(members.clone());
+            start = end;
+        }
+    }
+}
+
+fn past_the_end() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the extent reaches past the end of the source")
+}
+
+/// Copies what a piece brings to where it belongs.
+struct Scatter<'a> {
+    extents: &'a [Extent],
+    pieces: &'a Pieces,
+    batch: &'a mut Batch,
+}
+
+/// The extents that `piece` has a part of, and which part of the source that is.
+fn parts<'a>(
+    extents: &'a [Extent],
+    pieces: &'a Pieces,
+    piece: extents::Extent,
+) -> impl Iterator<Item = (usize, Range<u64>)> + 'a {
+    let piece_end = piece.offset + u64::from(piece.len);
+    let members = pieces.members[piece.index as usize].clone();
+    let parts = pieces.sorted[members].iter().map(move |&index| {
+        let Extent { offset, len } = extents[index];
+        (index, offset.max(piece.offset)..(offset + u64::from(len)).min(piece_end))
+    });
+    parts.filter(|(_, part)| !part.is_empty())
+}
+
+impl Deliver for Scatter<'_> {
+    fn deliver(&mut self, finished: Finished) -> Result<bool, ErrorKind> {
+        #[expect(unsafe_code)]
+        // SAFETY: the pump lends it to us until we return.
+        let block = unsafe { finished.block() };
+        for (index, part) in parts(self.extents, self.pieces, finished.extent) {
+            let from = (part.start - block.offset) as usize..(part.end - block.offset) as usize;
+            let within = (part.start - self.extents[index].offset) as usize;
+            let at = self.batch.places[index].range.start + within;
+            self.batch.bytes[at..at + from.len()].copy_from_slice(&block.bytes[from]);
+        }
+        Ok(true)
+    }
+
+    fn failed(&mut self, piece: extents::Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+        for (index, _) in parts(self.extents, self.pieces, piece) {
+            self.batch.places[index].failed = Some(match &error {
+                ErrorKind::Read { error, .. } => again(error),
+                _ => past_the_end(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The same error once more, for another extent of the same piece.
+fn again(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+#[path = "batch_tests.rs"]
+mod tests;

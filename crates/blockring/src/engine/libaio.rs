@@ -1,0 +1,181 @@
+//! Many reads in flight through the kernel's older interface, `io_submit` and `io_getevents`.
+//!
+//! Direct reads are asynchronous. A read through the page cache is made by `io_submit` itself, before it
+//! returns.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
+use crate::sys::aio::{Context, Control, Event};
+
+/// How long to wait when the kernel cannot take a request, and how often in a row before that is an
+/// error: a second in all.
+const STALL: Duration = Duration::from_millis(1);
+const STALLS_MAX: u32 = 1000;
+
+/// The engine over one context of the kernel's.
+pub(crate) struct LibaioEngine {
+    context: Context,
+    /// Requests that the kernel has not got yet. The kernel copies them at `io_submit`.
+    queue: Vec<Control>,
+    /// Requests that it refused one by one.
+    refused: Vec<Completion>,
+    events: Vec<Event>,
+    /// Present when another thread may have to wake us: completions raise it, too.
+    event: Option<Arc<OwnedFd>>,
+}
+
+impl LibaioEngine {
+    /// Makes a context for `setup.depth` requests.
+    ///
+    /// # Errors
+    ///
+    /// What is missing and what to do about it.
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<LibaioEngine, String> {
+        let depth = setup.depth;
+        Ok(LibaioEngine {
+            context: Context::new(depth).map_err(|error| explain(&error))?,
+            queue: Vec::with_capacity(depth as usize),
+            refused: Vec::new(),
+            events: vec![Event::default(); depth as usize],
+            event: if setup.wakes { Some(event()?) } else { None },
+        })
+    }
+
+    /// Gives the queue to the kernel.
+    fn flush(&mut self) -> io::Result<()> {
+        let mut given = 0;
+        let mut stalls = 0;
+        let result = loop {
+            if given == self.queue.len() {
+                break Ok(());
+            }
+            // SAFETY: whoever called `submit` vouches for the memory of each.
+            match unsafe { self.context.submit(&mut self.queue[given..]) } {
+                Ok(n) => given += n,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // Its queue is full, or memory is short: completions make room, and come by
+                    // themselves.
+                    Some(libc::EAGAIN) if stalls < STALLS_MAX => {
+                        stalls += 1;
+                        thread::sleep(STALL);
+                    }
+                    // No request is bad because of the one before it: this one is, and it is over.
+                    Some(_) if stalls < STALLS_MAX => {
+                        let slot = self.queue[given].slot();
+                        self.refused.push(Completion { slot, result: Err(error) });
+                        given += 1;
+                    }
+                    _ => break Err(error),
+                },
+            }
+        };
+        self.queue.drain(..given);
+        result
+    }
+
+    /// Takes down what has completed; waits until there are `least`.
+    fn harvest(&mut self, least: usize, done: &mut Vec<Completion>) -> io::Result<()> {
+        done.append(&mut self.refused);
+        let least = if done.is_empty() { least } else { 0 };
+        match self.context.events(least, &mut self.events) {
+            Ok(events) => {
+                done.extend(
+                    events
+                        .iter()
+                        .map(|event| Completion { slot: event.slot(), result: event.result() }),
+                );
+                Ok(())
+            }
+            // A signal: the caller comes back.
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Engine for LibaioEngine {
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
+        let event = self.event.as_ref().map(|event| event.as_raw_fd());
+        self.queue.push(Control::read(&read, event));
+        Ok(None)
+    }
+
+    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+        self.flush()?;
+        match &self.event {
+            Some(event) if block && self.refused.is_empty() => {
+                sleep_on(event)?;
+                self.harvest(0, done)
+            }
+            _ => self.harvest(usize::from(block), done),
+        }
+    }
+
+    fn drain(&mut self, in_flight: u32, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        // What the kernel has not got, it need not get. Reads of files cannot be cancelled.
+        let mut ended = self.queue.len() + self.refused.len();
+        self.queue.clear();
+        self.refused.clear();
+        let mut done = Vec::new();
+        while ended < in_flight as usize {
+            if Instant::now() >= deadline || self.harvest(0, &mut done).is_err() {
+                // To destroy the context would wait for them.
+                self.context.leak();
+                return false;
+            }
+            ended += done.len();
+            if done.drain(..).next().is_none() {
+                thread::sleep(Duration::from_micros(100));
+            }
+        }
+        true
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.event.as_ref().map(waker_of)
+    }
+}
+
+/// Whether a context can be had, or why not.
+pub(crate) fn usable() -> Result<(), String> {
+    Context::new(1).map(drop).map_err(|error| explain(&error))
+}
+
+/// What an error of `io_setup` means, and what can be done about it.
+fn explain(error: &io::Error) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            "the system's requests are used up; raise the sysctl fs.aio-max-nr, or ask for less depth"
+        }
+        Some(libc::ENOSYS) => {
+            "this kernel was built without it (CONFIG_AIO), or a seccomp filter hides it"
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            "a seccomp filter or security module refuses it; allow io_setup, io_submit, io_getevents and io_destroy"
+        }
+        Some(libc::ENOMEM) => "the kernel is out of memory for it",
+        _ => "this kernel or sandbox refuses it",
+    };
+    format!("io_setup: {error}; {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_names_what_to_change() {
+        for (errno, part) in [(libc::EAGAIN, "fs.aio-max-nr"), (libc::ENOSYS, "CONFIG_AIO")] {
+            let text = explain(&io::Error::from_raw_os_error(errno));
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

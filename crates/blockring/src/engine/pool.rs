@@ -1,0 +1,186 @@
+//! Many reads in flight, each a `preadv2` that one of several threads waits in: for file systems whose
+//! reads cannot be asynchronous, and where the kernel has nothing better.
+//!
+//! Threads start when there is something to read and all others are busy. They sleep when there is
+//! nothing; nobody spins.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Completion, Engine, Read, Setup, Waker};
+use crate::sys;
+
+/// The engine over threads of its own.
+pub(crate) struct PoolEngine {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    threads_max: u32,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// There is a read to make, or there will be none.
+    asked: Condvar,
+    /// A read was made, or somebody wakes the pump.
+    made: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    reads: VecDeque<Task>,
+    done: Vec<Completion>,
+    /// Threads in a read.
+    reading: u32,
+    /// Threads that wait for one.
+    idle: u32,
+    woken: bool,
+    closed: bool,
+}
+
+/// A read to make on another thread.
+struct Task {
+    slot: u32,
+    fd: RawFd,
+    offset: u64,
+    len: u32,
+    buffer: *mut u8,
+    flags: i32,
+}
+
+// SAFETY: whoever submits a read gives its memory away until the completion, to whichever thread.
+unsafe impl Send for Task {}
+
+impl Shared {
+    /// Nobody panics with the lock: nothing under it can.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each thread does.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return;
+            }
+            let Some(task) = state.reads.pop_front() else {
+                state.idle += 1;
+                state = self.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                continue;
+            };
+            state.reading += 1;
+            drop(state);
+            let Task { slot, fd, offset, len, buffer, flags } = task;
+            // SAFETY: the submitter keeps the file open and the memory valid until the completion.
+            let result = unsafe {
+                let fd = BorrowedFd::borrow_raw(fd);
+                sys::pread(fd, buffer, len as usize, offset, flags)
+            };
+            // A u32 went in, so a u32 comes out.
+            let result = result.map(|n| n as u32);
+            state = self.lock();
+            state.reading -= 1;
+            state.done.push(Completion { slot, result });
+            self.made.notify_one();
+        }
+    }
+}
+
+impl PoolEngine {
+    /// No thread starts before the first read.
+    pub(crate) fn new(setup: &Setup<'_>) -> PoolEngine {
+        let shared =
+            Shared { state: Mutex::default(), asked: Condvar::new(), made: Condvar::new() };
+        // More threads than requests would never all read.
+        let threads_max = setup.pool_threads.min(setup.depth);
+        PoolEngine { shared: Arc::new(shared), threads: Vec::new(), threads_max }
+    }
+
+    fn start_thread(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let builder = thread::Builder::new().name("blockring-pool".to_owned());
+        self.threads.push(builder.spawn(move || shared.work())?);
+        Ok(())
+    }
+}
+
+impl Engine for PoolEngine {
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
+        let Read { slot, fd, offset, len, buffer, flags } = read;
+        let task = Task { slot, fd: fd.as_raw_fd(), offset, len, buffer, flags };
+        let mut state = self.shared.lock();
+        state.reads.push_back(task);
+        let more_than_idle = state.reads.len() > state.idle as usize;
+        drop(state);
+        if more_than_idle && (self.threads.len() as u32) < self.threads_max {
+            // Those that are there do it all, if there are any.
+            if let Err(error) = self.start_thread()
+                && self.threads.is_empty()
+            {
+                self.shared.lock().reads.clear();
+                return Err(error);
+            }
+        }
+        self.shared.asked.notify_one();
+        Ok(None)
+    }
+
+    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        while block && state.done.is_empty() && !state.woken {
+            state = self.shared.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.woken = false;
+        done.append(&mut state.done);
+        Ok(())
+    }
+
+    fn drain(&mut self, _in_flight: u32, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.shared.lock();
+        // Nobody has begun with these.
+        state.reads.clear();
+        while state.reading > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.shared.made.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        let shared = Arc::clone(&self.shared);
+        Some(Arc::new(move || {
+            shared.lock().woken = true;
+            shared.made.notify_one();
+        }))
+    }
+}
+
+impl Drop for PoolEngine {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.reads.clear();
+        let stuck = state.reading > 0;
+        drop(state);
+        self.shared.asked.notify_all();
+        if stuck {
+            // The drain gave them up. They end when their reads do, if ever.
+            return;
+        }
+        for thread in self.threads.drain(..) {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}

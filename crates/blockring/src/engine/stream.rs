@@ -1,0 +1,57 @@
+//! One `read` after another from the file position on: what stdio does, with a larger buffer; and the
+//! only way to read what has no places.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{SeekFrom, seek};
+
+use super::{Completion, Engine, Read};
+use crate::sys;
+
+/// The engine that follows the file position.
+pub(crate) struct StreamEngine {
+    /// Whether there is a position to set, and where it is, as far as is known.
+    seekable: bool,
+    position: Option<u64>,
+}
+
+impl StreamEngine {
+    pub(crate) fn new(seekable: bool) -> StreamEngine {
+        StreamEngine { seekable, position: None }
+    }
+
+    fn seek(&mut self, read: &Read<'_>) -> io::Result<()> {
+        if self.seekable && self.position != Some(read.offset) {
+            seek(read.fd, SeekFrom::Start(read.offset))?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for StreamEngine {
+    unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
+        let result = self.seek(&read).and_then(|()| {
+            loop {
+                // SAFETY: the caller vouches for the buffer, and the call returns only when it is done.
+                match unsafe { sys::read(read.fd, read.buffer, read.len as usize, read.flags) } {
+                    // Somebody made our standard input non-blocking: wait for it.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_for(read.fd)?,
+                    // A u32 went in, so a u32 comes out.
+                    result => return result.map(|n| n as u32),
+                }
+            }
+        });
+        self.position = result.as_ref().ok().map(|n| read.offset + u64::from(*n));
+        Ok(Some(Completion { slot: read.slot, result }))
+    }
+}
+
+fn wait_for(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,386 @@
+//! What a run takes down while it reads, where somebody wants to know: counters, latencies, who waited
+//! for whom.
+//!
+//! A thread writes into a `Recorder` of its own, whose content is added up when it is dropped. A
+//! recorder that is off is one branch for each event, and takes no time of day.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::config::Config;
+use crate::error::ErrorKind;
+use crate::trace::{Events, Trace};
+
+/// What one run, or several, took and did. Times of several threads are added up.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Bytes that consumers were given.
+    pub bytes: u64,
+    /// From the start of the run to its end.
+    pub wall: Duration,
+    /// Processor time of the whole process meanwhile, kernel included: that of other threads of the
+    /// program, too.
+    pub cpu: Duration,
+    /// Threads that consumed.
+    pub threads: u32,
+    /// Reads asked of the engine, those of a missing rest among them.
+    pub requests: u64,
+    /// Reads that brought less than was asked for, so that the rest was asked for again.
+    pub short_reads: u64,
+    /// Reads that brought nothing (`EINTR`, `EAGAIN`, a broken chain) and were made again.
+    pub retries: u64,
+    /// Requests in flight, taken each time the consumer is given a block: how often there were `index`
+    /// of them.
+    pub in_flight: Vec<u64>,
+    /// Time that consumers had nothing to consume, since the device had not delivered: asleep,
+    /// spinning, or in a synchronous read.
+    pub device_wait: Duration,
+    /// Time that the device had nothing to do, since the consumers had not consumed: there was more to
+    /// read, and no request was with the device. Where requests ended while a block was consumed, all
+    /// the time since the last look counts, so that this is an upper bound. Always, for an engine that
+    /// reads while nothing else happens.
+    pub consumer_wait: Duration,
+    /// Time in consumers.
+    pub consuming: Duration,
+    latency_ns: Histogram<u64>,
+}
+
+/// Times from the request of a read to its completion being seen, in nanoseconds. What the engine holds
+/// back before it goes to the kernel, and a consumer that is busy when it completes, add to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Latency {
+    /// The mean.
+    pub avg: f64,
+    /// Half of the reads took at most this long.
+    pub p50: u64,
+    /// 99 % did.
+    pub p99: u64,
+    /// 99.5 % did.
+    pub p99_5: u64,
+    /// 99.9 % did.
+    pub p99_9: u64,
+    /// 99.99 % did.
+    pub p99_99: u64,
+    /// All did.
+    pub max: u64,
+}
+
+/// What a run waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bottleneck {
+    /// Consumers waited for reads far longer than reads for consumers.
+    Reading,
+    /// The other way round.
+    Consuming,
+    /// Neither by far.
+    Neither,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            bytes: 0,
+            wall: Duration::ZERO,
+            cpu: Duration::ZERO,
+            threads: 0,
+            requests: 0,
+            short_reads: 0,
+            retries: 0,
+            in_flight: Vec::new(),
+            device_wait: Duration::ZERO,
+            consumer_wait: Duration::ZERO,
+            consuming: Duration::ZERO,
+            // It grows with what it is given. 3 digits is a legal number of them.
+            latency_ns: Histogram::new(3).expect("three significant digits"),
+        }
+    }
+}
+
+impl Stats {
+    /// Adds another run to this one. Wall times add up, too.
+    pub fn add(&mut self, other: &Stats) {
+        self.bytes += other.bytes;
+        self.wall += other.wall;
+        self.cpu += other.cpu;
+        self.threads = self.threads.max(other.threads);
+        self.add_thread(other);
+    }
+
+    /// Adds what another thread of the same run took down.
+    fn add_thread(&mut self, other: &Stats) {
+        self.requests += other.requests;
+        self.short_reads += other.short_reads;
+        self.retries += other.retries;
+        self.device_wait += other.device_wait;
+        self.consumer_wait += other.consumer_wait;
+        self.consuming += other.consuming;
+        if self.in_flight.len() < other.in_flight.len() {
+            self.in_flight.resize(other.in_flight.len(), 0);
+        }
+        for (mine, theirs) in self.in_flight.iter_mut().zip(&other.in_flight) {
+            *mine += theirs;
+        }
+        // It grows, so that everything fits.
+        let _ = self.latency_ns.add(&other.latency_ns);
+    }
+
+    /// Bytes per second of wall time; 0 for a run that took no time.
+    pub fn bytes_per_s(&self) -> f64 {
+        match self.wall.as_secs_f64() {
+            0.0 => 0.0,
+            seconds => self.bytes as f64 / seconds,
+        }
+    }
+
+    /// How long reads took; `None` if there was none.
+    pub fn latency(&self) -> Option<Latency> {
+        let histogram = &self.latency_ns;
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        (!histogram.is_empty()).then(|| Latency {
+            avg: histogram.mean(),
+            p50: at(0.5),
+            p99: at(0.99),
+            p99_5: at(0.995),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: histogram.max(),
+        })
+    }
+
+    /// Who waited for whom, where one waited half as long again as the other, and for a twentieth of
+    /// the time of the threads at least.
+    pub fn bottleneck(&self) -> Bottleneck {
+        let (device, consumer) = (self.device_wait, self.consumer_wait);
+        let floor = self.wall * self.threads.max(1) / 20;
+        if device > floor && device > consumer * 3 / 2 {
+            Bottleneck::Reading
+        } else if consumer > floor && consumer > device * 3 / 2 {
+            Bottleneck::Consuming
+        } else {
+            Bottleneck::Neither
+        }
+    }
+}
+
+/// What all threads of a run write down together.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    stats: Option<Mutex<Stats>>,
+    trace: Option<Trace>,
+}
+
+impl Recording {
+    pub(crate) fn new(config: &Config) -> Recording {
+        let stats = config.stats.then(Mutex::default);
+        Recording { stats, trace: config.trace.clone() }
+    }
+
+    /// A recorder for this thread, over so many slots. `what` names the thread in a trace.
+    pub(crate) fn recorder(&self, what: &str, slots: u32) -> Recorder<'_> {
+        if self.stats.is_none() && self.trace.is_none() {
+            return Recorder(None);
+        }
+        let now = Instant::now();
+        Recorder(Some(Box::new(Active {
+            into: self,
+            stats: Stats::default(),
+            requested: vec![now; slots as usize],
+            ready: vec![now; slots as usize],
+            since_look: Duration::ZERO,
+            events: self.trace.as_ref().map(|trace| Events::new(trace, what)),
+        })))
+    }
+
+    /// Runs `run` and takes down how long it took.
+    pub(crate) fn time<R>(&self, name: &Path, run: impl FnOnce() -> R) -> R {
+        if self.stats.is_none() && self.trace.is_none() {
+            return run();
+        }
+        let (start, cpu) = (Instant::now(), cpu_time());
+        let result = run();
+        if let Some(trace) = &self.trace {
+            let name = name.to_string_lossy();
+            Events::new(trace, "the run").span(&name, start, start.elapsed());
+        }
+        if let Some(mut stats) = self.lock() {
+            stats.wall += start.elapsed();
+            stats.cpu += cpu_time().saturating_sub(cpu);
+        }
+        result
+    }
+
+    /// What was taken down until now; `None` if nothing was to be.
+    pub(crate) fn stats(&self) -> Option<Stats> {
+        self.lock().map(|stats| stats.clone())
+    }
+
+    fn lock(&self) -> Option<std::sync::MutexGuard<'_, Stats>> {
+        self.stats.as_ref().map(|stats| stats.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What one thread takes down; nothing, where nobody wants to know.
+pub(crate) struct Recorder<'a>(Option<Box<Active<'a>>>);
+
+struct Active<'a> {
+    into: &'a Recording,
+    stats: Stats,
+    /// When the read of a slot was asked for; when its block was whole.
+    requested: Vec<Instant>,
+    ready: Vec<Instant>,
+    /// Time in the consumer since it was last looked what had completed.
+    since_look: Duration,
+    events: Option<Events>,
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// All that was missing, or the end, or an error.
+    TheRest,
+    /// A part.
+    Part,
+    /// Nothing, and it is to be made again.
+    Nothing,
+}
+
+impl Brought {
+    /// By what a request says of its completion; `moved`: the read was no error.
+    pub(crate) fn by(complete: &Result<bool, ErrorKind>, moved: bool) -> Brought {
+        match complete {
+            Ok(false) if moved => Brought::Part,
+            Ok(false) => Brought::Nothing,
+            _ => Brought::TheRest,
+        }
+    }
+}
+
+/// The start of something that is being timed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start(Option<Instant>);
+
+impl Recorder<'_> {
+    /// The time now, if it matters.
+    pub(crate) fn start(&self) -> Start {
+        Start(self.0.as_ref().map(|_| Instant::now()))
+    }
+
+    /// A read is asked for.
+    pub(crate) fn requested(&mut self, slot: u32, in_flight: u32) {
+        let Some(active) = &mut self.0 else { return };
+        active.stats.requests += 1;
+        active.requested[slot as usize] = Instant::now();
+        if let Some(events) = &mut active.events {
+            events.in_flight(in_flight);
+        }
+    }
+
+    /// Its completion is seen.
+    pub(crate) fn completed(&mut self, slot: u32, offset: u64, brought: Brought) {
+        let Some(active) = &mut self.0 else { return };
+        let asked = active.requested[slot as usize];
+        let nanos = asked.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+        // It grows, so that everything fits.
+        let _ = active.stats.latency_ns.record(nanos);
+        match brought {
+            Brought::TheRest => active.ready[slot as usize] = Instant::now(),
+            Brought::Part => active.stats.short_reads += 1,
+            Brought::Nothing => active.stats.retries += 1,
+        }
+        if let Some(events) = &mut active.events {
+            events.slot_span("read", slot, offset, asked);
+        }
+    }
+
+    /// Nothing could be consumed from `start` until now, for want of a read.
+    pub(crate) fn waited_for_device(&mut self, start: Start) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.device_wait += time;
+        active.since_look = Duration::ZERO;
+        if let Some(events) = &mut active.events {
+            events.span("wait for a read", start, time);
+        }
+    }
+
+    /// Nothing could be read from `start` until now, for want of a slot.
+    pub(crate) fn waited_for_consumer(&mut self, start: Start) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.consumer_wait += time;
+        if let Some(events) = &mut active.events {
+            events.span("wait for a slot", start, time);
+        }
+    }
+
+    /// It was looked, without waiting, what had completed. `idle`: all of it had.
+    pub(crate) fn looked(&mut self, idle: bool) {
+        let Some(active) = &mut self.0 else { return };
+        let time = std::mem::take(&mut active.since_look);
+        if idle {
+            active.stats.consumer_wait += time;
+        }
+    }
+
+    /// The consumer is given a block.
+    pub(crate) fn lends(&mut self, slot: u32, offset: u64, in_flight: u32) {
+        let Some(active) = &mut self.0 else { return };
+        let samples = &mut active.stats.in_flight;
+        if samples.len() <= in_flight as usize {
+            samples.resize(in_flight as usize + 1, 0);
+        }
+        samples[in_flight as usize] += 1;
+        if let Some(events) = &mut active.events {
+            events.in_flight(in_flight);
+            events.slot_span("ready", slot, offset, active.ready[slot as usize]);
+        }
+    }
+
+    /// A consumer has had `bytes` since `start`. `device_idle`: nothing was being read meanwhile,
+    /// though there was more to read.
+    pub(crate) fn consumed(&mut self, start: Start, bytes: u32, device_idle: bool) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.bytes += u64::from(bytes);
+        active.stats.consuming += time;
+        match device_idle {
+            true => active.stats.consumer_wait += time,
+            false => active.since_look += time,
+        }
+        if let Some(events) = &mut active.events {
+            events.span("consume", start, time);
+        }
+    }
+
+    /// The slot of a block is free again.
+    pub(crate) fn freed(&mut self, slot: u32, offset: u64, lent: Start) {
+        if let (Some(active), Some(lent)) = (&mut self.0, lent.0)
+            && let Some(events) = &mut active.events
+        {
+            events.slot_span("consumed", slot, offset, lent);
+        }
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        if let Some(mut stats) = self.into.lock() {
+            stats.bytes += self.stats.bytes;
+            stats.threads += u32::from(self.stats.bytes > 0);
+            stats.add_thread(&self.stats);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "stats_tests.rs"]
+mod tests;

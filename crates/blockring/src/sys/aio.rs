@@ -1,0 +1,196 @@
+//! The system calls of `linux/aio_abi.h`, which no crate wraps.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+use std::{process, ptr};
+
+use crate::engine::Read;
+
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// `struct iocb`: one request. The kernel copies it when it is submitted.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Control {
+    data: u64,
+    #[cfg(target_endian = "little")]
+    key: u32,
+    rw_flags: i32,
+    #[cfg(target_endian = "big")]
+    key: u32,
+    opcode: u16,
+    priority: i16,
+    fd: RawFd,
+    buffer: u64,
+    len: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event: RawFd,
+}
+
+impl Control {
+    /// `event`: an eventfd to be raised when it completes.
+    pub(crate) fn read(read: &Read<'_>, event: Option<RawFd>) -> Control {
+        Control {
+            data: read.slot.into(),
+            key: 0,
+            rw_flags: read.flags,
+            opcode: IOCB_CMD_PREAD,
+            priority: 0,
+            fd: read.fd.as_raw_fd(),
+            buffer: read.buffer.expose_provenance() as u64,
+            len: read.len.into(),
+            // A negative one is refused by the kernel.
+            offset: read.offset as i64,
+            reserved: 0,
+            flags: if event.is_some() { IOCB_FLAG_RESFD } else { 0 },
+            event: event.unwrap_or(0),
+        }
+    }
+
+    /// The slot that it was made for.
+    pub(crate) fn slot(&self) -> u32 {
+        self.data as u32
+    }
+}
+
+/// `struct io_event`: the end of a request.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Event {
+    data: u64,
+    control: u64,
+    result: i64,
+    result2: i64,
+}
+
+impl Event {
+    /// The slot of the request.
+    pub(crate) fn slot(&self) -> u32 {
+        self.data as u32
+    }
+
+    /// Bytes, or what the kernel said.
+    pub(crate) fn result(&self) -> io::Result<u32> {
+        match self.result {
+            // A u32 went in.
+            n @ 0.. => Ok(n as u32),
+            errno => Err(io::Error::from_raw_os_error(-errno as i32)),
+        }
+    }
+}
+
+/// An `aio_context_t` with nothing in flight, for the next who wants one.
+#[derive(Debug, Clone, Copy)]
+struct Spare {
+    id: usize,
+    depth: u32,
+    /// A child after a fork has none of its parent's contexts.
+    process: u32,
+}
+
+/// To destroy a context takes 33 ms here, since the kernel waits for a grace period (RCU): as long as a
+/// hundred small files. So there are as many, until the process ends, as were ever used at once.
+static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+
+/// Most contexts that are kept.
+const SPARE_MAX: usize = 64;
+
+/// Least requests of a context, so that one made for a look serves for reading.
+const DEPTH_MIN: u32 = 128;
+
+/// An `aio_context_t`.
+pub(crate) struct Context {
+    id: usize,
+    depth: u32,
+    leaked: bool,
+}
+
+impl Context {
+    /// A context for `depth` requests.
+    pub(crate) fn new(depth: u32) -> io::Result<Context> {
+        let depth = depth.max(DEPTH_MIN);
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.retain(|context| context.process == process::id());
+        if let Some(i) = spare.iter().position(|context| context.depth >= depth) {
+            let Spare { id, depth, .. } = spare.swap_remove(i);
+            return Ok(Context { id, depth, leaked: false });
+        }
+        drop(spare);
+        let mut id = 0_usize;
+        // SAFETY: io_setup writes one word through its second argument, which is 0 as it demands.
+        match unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(Context { id, depth, leaked: false }),
+        }
+    }
+
+    /// Submits some of `controls`, from the first on, and returns how many. An error is of the first.
+    ///
+    /// # Safety
+    ///
+    /// The memory that each names must be valid for writes until it has completed.
+    pub(crate) unsafe fn submit(&self, controls: &mut [Control]) -> io::Result<usize> {
+        // As many as fit on the stack at once: the caller comes back for the others.
+        let mut pointers = [ptr::null_mut::<Control>(); 64];
+        let n = controls.len().min(pointers.len());
+        for (pointer, control) in pointers.iter_mut().zip(controls) {
+            *pointer = control;
+        }
+        // SAFETY: n pointers to requests, which the kernel copies; their memory the caller vouches for.
+        match unsafe { libc::syscall(libc::SYS_io_submit, self.id, n, pointers.as_mut_ptr()) } {
+            -1 => Err(io::Error::last_os_error()),
+            n => Ok(n as usize),
+        }
+    }
+
+    /// Waits for `least` completions and takes as many down as there are.
+    pub(crate) fn events<'a>(
+        &self,
+        least: usize,
+        events: &'a mut [Event],
+    ) -> io::Result<&'a [Event]> {
+        let (most, no_limit) = (events.len(), ptr::null::<libc::timespec>());
+        // SAFETY: the kernel writes at most `most` events.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.id,
+                least,
+                most,
+                events.as_mut_ptr(),
+                no_limit,
+            )
+        };
+        match n {
+            -1 => Err(io::Error::last_os_error()),
+            n => Ok(&events[..n as usize]),
+        }
+    }
+
+    /// Nobody gets it any more: something is in flight that may never end, and to destroy it would
+    /// wait for that.
+    pub(crate) fn leak(&mut self) {
+        self.leaked = true;
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_MAX {
+            spare.push(Spare { id: self.id, depth: self.depth, process: process::id() });
+            return;
+        }
+        drop(spare);
+        // SAFETY: the context is ours, and nobody uses it any more.
+        let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+    }
+}

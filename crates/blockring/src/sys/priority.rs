@@ -1,0 +1,73 @@
+//! The I/O priority of threads, by `linux/ioprio.h`.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use crate::config::IoPriority;
+
+const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+const IOPRIO_CLASS_SHIFT: libc::c_int = 13;
+const IOPRIO_CLASS_BE: libc::c_int = 2;
+const IOPRIO_CLASS_IDLE: libc::c_int = 3;
+
+/// This thread has another I/O priority, which threads that it starts inherit, until this is dropped.
+pub(crate) struct Changed {
+    before: libc::c_int,
+}
+
+impl Changed {
+    /// Changes the I/O priority of this thread.
+    pub(crate) fn to(priority: IoPriority) -> io::Result<Changed> {
+        // SAFETY: no memory is involved; 0 is this thread.
+        let before = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
+        if before == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        set(match priority {
+            IoPriority::Idle => IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT,
+            IoPriority::BestEffort(level) => {
+                (IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT) | libc::c_int::from(level)
+            }
+        })?;
+        Ok(Changed { before: before as libc::c_int })
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        // It was allowed before.
+        let _ = set(self.before);
+    }
+}
+
+fn set(priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: no memory is involved; 0 is this thread.
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> libc::c_long {
+        // SAFETY: no memory is involved; 0 is this thread.
+        unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) }
+    }
+
+    #[test]
+    fn it_is_inherited_and_taken_back() {
+        let before = now();
+        let changed = Changed::to(IoPriority::Idle).unwrap();
+        assert_eq!(now() >> IOPRIO_CLASS_SHIFT, libc::c_long::from(IOPRIO_CLASS_IDLE));
+        let inherited = std::thread::spawn(now).join().unwrap();
+        assert_eq!(inherited >> IOPRIO_CLASS_SHIFT, libc::c_long::from(IOPRIO_CLASS_IDLE));
+        drop(changed);
+        assert_eq!(now(), before);
+        let changed = Changed::to(IoPriority::BestEffort(6)).unwrap();
+        assert_eq!(now() & 0xff, 6);
+        drop(changed);
+    }
+}

@@ -1,0 +1,103 @@
+//! What the values of options may be: sizes, rates, priorities, names.
+
+use std::num::NonZero;
+
+use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, IoPriority};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+/// A parser of the names of these values, which help and completions show.
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.map(name)).try_map(move |text| {
+        values.into_iter().find(|&value| name(value) == text).ok_or("not one of the values")
+    })
+}
+
+pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
+    let range = "a block is from 512 bytes to 64MiB";
+    let bytes = parse_size(text).ok_or_else(|| format!("not a size such as 512KiB; {range}"))?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes))
+        .ok_or_else(|| range.to_owned())
+}
+
+/// A number of bytes, with a unit as GNU tools have them: K, M, G, T and KiB, ... are powers of 1024,
+/// KB, ... of 1000. No number that overflows comes back as a small one.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let (power, base) = match unit.as_str() {
+        "" | "b" => (0, 1024),
+        "k" | "kib" => (1, 1024),
+        "m" | "mib" => (2, 1024),
+        "g" | "gib" => (3, 1024),
+        "t" | "tib" => (4, 1024),
+        "kb" => (1, 1000_u64),
+        "mb" => (2, 1000),
+        "gb" => (3, 1000),
+        "tb" => (4, 1000),
+        _ => return None,
+    };
+    Some(number.saturating_mul(base.pow(power)))
+}
+
+/// Bytes per second, at least 1.
+pub(crate) fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
+    let rate = text.strip_suffix("/s").unwrap_or(text);
+    let bytes = parse_size(rate).and_then(NonZero::new);
+    bytes.ok_or_else(|| "not a number of bytes per second such as 50MiB".to_owned())
+}
+
+/// `idle`, or `best-effort:N`.
+pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
+    let level = match text.split_once(':') {
+        None if text == "idle" => return Ok(IoPriority::Idle),
+        Some(("best-effort", level)) => level.parse().ok().filter(|level| *level <= 7),
+        _ => None,
+    };
+    let level = level.ok_or_else(|| "it is idle, or best-effort:N with N from 0 to 7".to_owned());
+    level.map(IoPriority::BestEffort)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let cases = [
+            ("512", Some(512)),
+            ("512KiB", Some(512 << 10)),
+            ("512k", Some(512 << 10)),
+            ("1M", Some(1 << 20)),
+            ("1MB", Some(1_000_000)),
+            ("2 MiB", Some(2 << 20)),
+            ("64TiB", Some(64 << 40)),
+            ("99999999999T", Some(u64::MAX)),
+            ("", None),
+            ("M", None),
+            ("-1", None),
+            ("1.5M", None),
+            ("1X", None),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse_size(text), bytes, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rates_and_priorities() {
+        assert_eq!(parse_rate("10M/s").map(NonZero::get), Ok(10 << 20));
+        assert!(parse_rate("0").is_err() && parse_rate("fast").is_err());
+        assert_eq!(parse_io_priority("idle"), Ok(IoPriority::Idle));
+        assert_eq!(parse_io_priority("best-effort:0"), Ok(IoPriority::BestEffort(0)));
+        for text in ["", "best-effort", "best-effort:", "best-effort:8", "idle:1", "realtime:0"] {
+            assert!(parse_io_priority(text).is_err(), "{text}");
+        }
+    }
+}
