@@ -62,6 +62,19 @@ impl Batch {
         Ok(Batch { bytes, places })
     }
 
+    /// The extents that there is something to read of. Those that reach past the end fail at once.
+    fn within(&mut self, extents: &[Extent], source_len: u64) -> Vec<usize> {
+        let mut wanted = Vec::with_capacity(extents.len());
+        for (index, (extent, place)) in extents.iter().zip(&mut self.places).enumerate() {
+            match extent.offset.checked_add(extent.len.into()) {
+                Some(end) if end <= source_len && extent.len > 0 => wanted.push(index),
+                Some(end) if end <= source_len => {}
+                _ => place.failed = Some(past_the_end()),
+            }
+        }
+        wanted
+    }
+
     /// How many extents there were.
     pub fn len(&self) -> usize {
         self.places.len()
@@ -159,30 +172,54 @@ impl<'s> BatchReader<'s> {
 
     fn read(&mut self, extents: &[Extent]) -> Result<Batch, ErrorKind> {
         let mut batch = Batch::new(extents)?;
-        let source_len = self.plan.source().len().unwrap_or(0);
-        let pieces =
-            Pieces::of(extents, &mut batch, source_len, self.ring.align, self.piece_bytes_max);
-        let longest = pieces.list.iter().map(|piece| piece.len).max().unwrap_or(0);
-        if longest == 0 {
-            return Ok(batch);
+        let mut wanted = batch.within(extents, self.plan.source().len().unwrap_or(0));
+        let mut joins = true;
+        while !wanted.is_empty() {
+            let pieces = self.cut(extents, wanted, joins);
+            // Neighbours of what failed are read once more, each alone.
+            wanted = self.bring(&pieces, extents, &mut batch)?;
+            joins = false;
         }
+        Ok(batch)
+    }
+
+    fn cut(&self, extents: &[Extent], wanted: Vec<usize>, joins: bool) -> Pieces {
+        let align = u64::from(self.ring.align);
+        let most = u64::from(self.piece_bytes_max).next_multiple_of(align);
+        Pieces::of(extents, wanted, Cut { align, most, joins })
+    }
+
+    /// Reads the pieces. Returns the extents that failed along with others.
+    fn bring(
+        &mut self,
+        pieces: &Pieces,
+        extents: &[Extent],
+        batch: &mut Batch,
+    ) -> Result<Vec<usize>, ErrorKind> {
+        let longest = pieces.list.iter().map(|piece| piece.len).max().unwrap_or(0);
         if longest > self.ring.block_bytes {
             // Its last sector is read whole.
             self.ring.block_bytes = longest.next_multiple_of(4096).min(BLOCK_BYTES_MAX);
             self.reader = None;
         }
-        let extents_of_pieces = Extents::of_list(pieces.list.clone());
-        let job = Job { extents: extents_of_pieces, ..self.plan.job(&self.ring, 0..0) };
+        let list = Extents::of_list(pieces.list.clone());
+        let job = Job { extents: list, ..self.plan.job(&self.ring, 0..0) };
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => Reader::new(&job, &self.ring, self.ring.slots, false)?,
         };
-        let (plan, ring) = (&self.plan, &self.ring);
-        let to = Scatter { extents, pieces: &pieces, batch: &mut batch };
+        let (plan, ring, mut again) = (&self.plan, &self.ring, Vec::new());
+        let to = Scatter { extents, pieces, batch, again: &mut again };
         plan.timed(|| reader.pump(&job, ring, Order::AnyOrder, || to))?;
         // Only now: after an error something may still be in flight.
         self.reader = Some(reader);
-        Ok(batch)
+        Ok(again)
+    }
+}
+
+impl fmt::Debug for BatchReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchReader").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
@@ -205,55 +242,52 @@ struct Pieces {
     sorted: Vec<usize>,
 }
 
+/// How extents become pieces.
+#[derive(Clone, Copy)]
+struct Cut {
+    align: u64,
+    /// Longest piece, in bytes.
+    most: u64,
+    /// Whether neighbours become one.
+    joins: bool,
+}
+
 impl Pieces {
-    /// Cuts and joins `extents`. One that reaches past the end fails in `batch` at once.
-    fn of(
-        extents: &[Extent],
-        batch: &mut Batch,
-        source_len: u64,
-        align: u32,
-        piece_bytes_max: u32,
-    ) -> Pieces {
-        let mut sorted = Vec::with_capacity(extents.len());
-        for (index, (extent, place)) in extents.iter().zip(&mut batch.places).enumerate() {
-            match extent.offset.checked_add(extent.len.into()) {
-                Some(end) if end <= source_len => sorted.push(index),
-                _ => place.failed = Some(past_the_end()),
-            }
-        }
-        sorted.retain(|index| extents[*index].len > 0);
+    /// Cuts the extents that are wanted, and joins them.
+    fn of(extents: &[Extent], wanted: Vec<usize>, cut: Cut) -> Pieces {
+        let mut sorted = wanted;
         sorted.sort_by_key(|index| extents[*index].offset);
         let mut pieces = Pieces { list: Vec::new(), members: Vec::new(), sorted };
-        let align = u64::from(align);
-        // A piece starts and ends where direct reads do, and what lies in one sector is read once.
-        let most = u64::from(piece_bytes_max).next_multiple_of(align);
         let mut open: Option<(Range<u64>, Range<usize>)> = None;
         for place in 0..pieces.sorted.len() {
             let Extent { offset, len } = extents[pieces.sorted[place]];
-            let (start, end) =
-                (offset / align * align, (offset + u64::from(len)).next_multiple_of(align));
+            // A piece starts where direct reads do. Its last sector is read whole, but only what is
+            // wanted of it has to be there.
+            let start = offset / cut.align * cut.align;
+            let end = offset + u64::from(len);
             match &mut open {
-                Some((range, members)) if start <= range.end && end - range.start <= most => {
+                Some((range, members))
+                    if cut.joins
+                        && start <= range.end.next_multiple_of(cut.align)
+                        && end - range.start <= cut.most =>
+                {
                     range.end = range.end.max(end);
                     members.end = place + 1;
                 }
-                _ => {
-                    pieces.close(open.replace((start..end, place..place + 1)), most, source_len);
-                }
+                _ => pieces.close(open.replace((start..end, place..place + 1)), cut),
             }
         }
-        pieces.close(open, most, source_len);
+        pieces.close(open, cut);
         pieces
     }
 
     /// Adds a range, cut up if it is too long.
-    fn close(&mut self, open: Option<(Range<u64>, Range<usize>)>, most: u64, source_len: u64) {
+    fn close(&mut self, open: Option<(Range<u64>, Range<usize>)>, cut: Cut) {
         let Some((range, members)) = open else { return };
         let mut start = range.start;
         while start < range.end {
-            let end = range.end.min(start + most);
-            let len = (end.min(source_len) - start) as u32;
-            let index = self.list.len() as u64;
+            let end = range.end.min(start + cut.most);
+            let (index, len) = (self.list.len() as u64, (end - start) as u32);
             self.list.push(extents::Extent { index, offset: start, len });
             self.members.push(members.clone());
             start = end;
@@ -270,6 +304,8 @@ struct Scatter<'a> {
     extents: &'a [Extent],
     pieces: &'a Pieces,
     batch: &'a mut Batch,
+    /// Extents that failed along with others.
+    again: &'a mut Vec<usize>,
 }
 
 /// The extents that `piece` has a part of, and which part of the source that is.
@@ -302,6 +338,10 @@ impl Deliver for Scatter<'_> {
     }
 
     fn failed(&mut self, piece: extents::Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+        if self.pieces.members[piece.index as usize].len() > 1 {
+            self.again.extend(parts(self.extents, self.pieces, piece).map(|(index, _)| index));
+            return Ok(());
+        }
         for (index, _) in parts(self.extents, self.pieces, piece) {
             self.batch.places[index].failed = Some(match &error {
                 ErrorKind::Read { error, .. } => again(error),

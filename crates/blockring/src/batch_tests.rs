@@ -4,8 +4,9 @@ use super::*;
 
 fn pieces(extents: &[(u64, u32)], align: u32, most: u32) -> (Vec<(u64, u32)>, Vec<Vec<usize>>) {
     let extents: Vec<_> = extents.iter().map(|&(offset, len)| Extent { offset, len }).collect();
-    let mut batch = Batch::new(&extents).unwrap();
-    let pieces = Pieces::of(&extents, &mut batch, 10_000, align, most);
+    let wanted = Batch::new(&extents).unwrap().within(&extents, 10_000);
+    let (align, most) = (align.into(), most.into());
+    let pieces = Pieces::of(&extents, wanted, Cut { align, most, joins: true });
     let list = pieces.list.iter().map(|piece| (piece.offset, piece.len)).collect();
     let members = pieces.members.iter().map(|m| pieces.sorted[m.clone()].to_vec()).collect();
     (list, members)
@@ -14,7 +15,7 @@ fn pieces(extents: &[(u64, u32)], align: u32, most: u32) -> (Vec<(u64, u32)>, Ve
 #[test]
 fn neighbours_are_joined_and_the_long_are_cut() {
     type Case<'a> = (&'a [(u64, u32)], u32, u32, &'a [(u64, u32)], &'a [&'a [usize]]);
-    let cases: [Case<'_>; 8] = [
+    let cases: [Case<'_>; 9] = [
         (&[], 1, 1000, &[], &[]),
         // Sorted, adjacent, overlapping, the same twice.
         (&[(100, 50), (0, 100), (120, 50)], 1, 1000, &[(0, 170)], &[&[1, 0, 2]]),
@@ -24,8 +25,9 @@ fn neighbours_are_joined_and_the_long_are_cut() {
         (&[(0, 600), (600, 600)], 1, 1000, &[(0, 600), (600, 600)], &[&[0], &[1]]),
         // Longer than a piece.
         (&[(10, 2500)], 1, 1000, &[(10, 1000), (1010, 1000), (2010, 500)], &[&[0], &[0], &[0]]),
-        // In whole sectors, as far as the source goes; what shares one is read once.
-        (&[(10, 20), (900, 200)], 512, 4096, &[(0, 1536)], &[&[0, 1]]),
+        // From whole sectors on; what shares one is read once.
+        (&[(10, 20), (500, 600)], 512, 4096, &[(0, 1100)], &[&[0, 1]]),
+        (&[(10, 20), (1024, 20)], 512, 4096, &[(0, 30), (1024, 20)], &[&[0], &[1]]),
         (&[(9_990, 10), (50, 0)], 512, 4096, &[(9_728, 272)], &[&[0]]),
     ];
     for (extents, align, most, list, members) in cases {
@@ -40,8 +42,7 @@ fn what_reaches_past_the_end_fails_alone() {
     let extents = [(9_999, 1), (9_999, 2), (u64::MAX, 1), (10_000, 0)];
     let extents = extents.map(|(offset, len)| Extent { offset, len });
     let mut batch = Batch::new(&extents).unwrap();
-    let pieces = Pieces::of(&extents, &mut batch, 10_000, 1, 1000);
-    assert_eq!(pieces.list.len(), 1);
+    assert_eq!(batch.within(&extents, 10_000), [0]);
     let failed: Vec<_> = batch.iter().map(|result| result.is_err()).collect();
     assert_eq!(failed, [false, true, true, false]);
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 
+use rustix::fs::{FileType, fstat};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::{Completion, Engine, Read};
@@ -56,7 +57,7 @@ impl MmapEngine {
         if !sigbus::is_installed() {
             return Err(
                 "a file truncated under a mapping would end the process with SIGBUS; call \
-                        blockring::guard_against_truncation() first"
+                 blockring::allow_mmap() first"
                     .to_owned(),
             );
         }
@@ -87,6 +88,13 @@ impl MmapEngine {
     }
 }
 
+/// Whether a regular file ends before `read` does: the rest of its last page is there, too, in zeros.
+fn ends_within(read: &Read<'_>) -> io::Result<bool> {
+    let stat = fstat(read.fd)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(is_file && (stat.st_size as u64) < read.offset + u64::from(read.len))
+}
+
 /// Why the pages of `read` could not be had: plain reads of the same bytes know. `Ok(true)`: they
 /// are all there now; `Ok(false)`: the file ends before them.
 fn diagnose(read: &Read<'_>) -> io::Result<bool> {
@@ -109,6 +117,7 @@ impl Engine for MmapEngine {
         // of another kind.
         for _ in 0..3 {
             result = match self.open(&read) {
+                Ok(()) if ends_within(&read)? => Ok(0),
                 Ok(()) => Ok(read.len),
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => match diagnose(&read) {
                     Ok(true) => continue,

@@ -1,0 +1,192 @@
+//! Scattered reads: every engine gives the same bytes for the same places, and what fails, fails alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use blockring::{
+    BatchReader, CacheMode, Config, EngineKind, Extent, Order, Plan, Source, read_batch,
+};
+
+const LEN: u64 = 3_000_001;
+
+/// Content that tells where it is from.
+fn content() -> Vec<u8> {
+    (0..LEN).map(|i| (i % 251) as u8).collect()
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let name = format!("batches-{name}-{}", std::process::id());
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::write(&path, content()).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn skip(why: &str) {
+    let _ = writeln!(io::stderr(), "SKIP {why}");
+}
+
+/// Every engine with every cache mode that it has on this file.
+fn configs(source: &Source) -> Vec<(String, Config)> {
+    #[expect(unsafe_code)]
+    // SAFETY: our consumers only compare bytes.
+    unsafe { blockring::allow_mmap() }.unwrap();
+    let mut configs = vec![("auto".to_owned(), Config::default())];
+    for engine in EngineKind::ALL.into_iter().filter(|engine| *engine != EngineKind::Null) {
+        for cache in CacheMode::ALL {
+            let config = Config { engine: Some(engine), cache: Some(cache), ..Config::default() };
+            match Plan::choose(source, &config, Order::AnyOrder) {
+                Ok(_) => configs.push((format!("{engine} {cache}"), config)),
+                // A mapping is of the page cache.
+                Err(_) if engine == EngineKind::Mmap => {}
+                Err(error) => {
+                    skip(&format!("{engine} {cache}: {error}"));
+                    assert!(std::env::var_os("STRICT").is_none_or(|v| v != "1"), "{error}");
+                }
+            }
+        }
+    }
+    configs
+}
+
+/// Places of every kind: neighbours, overlaps, the same twice, nothing, long, the last byte; in no
+/// order.
+fn extents() -> Vec<Extent> {
+    let mut extents: Vec<_> = (0..500_u64)
+        .map(|i| Extent { offset: i * 7_919_777 % (LEN - 5000), len: (i % 5000) as u32 })
+        .collect();
+    let more = [(0, 1), (LEN - 1, 1), (4096, 4096), (8192, 4096), (8000, 400), (8000, 400), (5, 0)];
+    extents.extend(more.map(|(offset, len)| Extent { offset, len }));
+    extents.push(Extent { offset: 100_001, len: 1_500_000 });
+    extents
+}
+
+#[test]
+fn every_engine_brings_the_same_bytes_by_index() {
+    let scratch = Scratch::new("same");
+    let source = Source::open(&scratch.0).unwrap();
+    let (content, extents) = (content(), extents());
+    for (name, config) in configs(&source) {
+        for (depth, block_bytes) in [(None, None), (Some(1), Some(4096)), (Some(7), Some(1 << 20))]
+        {
+            let config = Config { depth, block_bytes, stats: true, ..config.clone() };
+            let mut reader = BatchReader::new(&source, &config).unwrap();
+            // The second batch finds the ring of the first.
+            for round in 0..2 {
+                let batch = reader.read_batch(&extents).unwrap();
+                assert_eq!(batch.len(), extents.len());
+                for (index, (extent, bytes)) in extents.iter().zip(batch.iter()).enumerate() {
+                    let bytes = bytes.unwrap_or_else(|e| panic!("{name} {extent:?}: {e}"));
+                    let expected = &content[extent.offset as usize..][..extent.len as usize];
+                    assert!(bytes == expected, "{name}, {index}, round {round}: {extent:?}");
+                }
+            }
+            let stats = reader.plan().stats().unwrap();
+            assert!(stats.requests < 2 * extents.len() as u64 * 400, "{name}: {stats:?}");
+            assert!(stats.in_flight.len() <= depth.unwrap_or(128) as usize, "{name}: {stats:?}");
+        }
+    }
+}
+
+#[test]
+fn neighbours_become_one_read() {
+    let scratch = Scratch::new("neighbours");
+    let source = Source::open(&scratch.0).unwrap();
+    let config = Config { stats: true, ..Config::default() };
+    let mut reader = BatchReader::new(&source, &config).unwrap();
+    let extents: Vec<_> = (0..32).map(|i| Extent { offset: i * 4096, len: 4096 }).collect();
+    reader.read_batch(&extents).unwrap();
+    assert_eq!(reader.plan().stats().unwrap().requests, 1);
+}
+
+#[test]
+fn what_is_past_the_end_fails_alone() {
+    let scratch = Scratch::new("end");
+    let source = Source::open(&scratch.0).unwrap();
+    let places = [(LEN - 4, 4), (LEN - 4, 5), (LEN, 1), (u64::MAX, 9), (0, 4)];
+    let extents = places.map(|(offset, len)| Extent { offset, len });
+    let batch = read_batch(&source, &extents).unwrap();
+    let kinds: Vec<_> = batch.iter().map(|r| r.map(<[u8]>::len).map_err(io::Error::kind)).collect();
+    let eof = Err(io::ErrorKind::UnexpectedEof);
+    assert_eq!(kinds, [Ok(4), eof, eof, eof, Ok(4)]);
+    // A file that shrank since it was opened.
+    OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(1_000_000).unwrap();
+    let places = [(2_000_000, 4), (999_996, 4), (999_998, 4)];
+    let extents = places.map(|(offset, len)| Extent { offset, len });
+    for (name, config) in configs(&source) {
+        let batch = BatchReader::new(&source, &config).unwrap().read_batch(&extents).unwrap();
+        let ok: Vec<_> = batch.iter().map(|result| result.is_ok()).collect();
+        // The two last are one read, of which the file has a part: that is not lost.
+        assert_eq!(ok, [false, true, false], "{name}");
+    }
+    assert!(read_batch(&source, &[]).unwrap().is_empty());
+}
+
+#[test]
+fn a_pipe_has_no_places() {
+    let (reader, _writer) = io::pipe().unwrap();
+    let pipe = Source::from_file(File::from(std::os::fd::OwnedFd::from(reader)), "-").unwrap();
+    let error = BatchReader::new(&pipe, &Config::default()).unwrap_err();
+    assert!(error.to_string().contains("no places"), "{error}");
+}
+
+/// A loop device, undone on drop.
+struct Loop(String);
+
+impl Loop {
+    fn over(backing: &Path) -> Option<Loop> {
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).arg(backing).output().ok()?;
+        let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        output.status.success().then_some(Loop(device))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn an_io_error_loses_no_other_extent() {
+    let scratch = Scratch::new("error");
+    fs::write(&scratch.0, vec![7; 8 << 20]).unwrap();
+    let Some(device) = Loop::over(&scratch.0) else {
+        return skip("an I/O error in a batch: no loop device can be had (needs root)");
+    };
+    let source = Source::open(&device.0).unwrap();
+    // The backing file loses its second half: the kernel itself says EIO there.
+    OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(4 << 20).unwrap();
+    // Some are neighbours, among them the last good one and the first bad one.
+    let place = |i: u64| {
+        if i < 40 { (i * 37 % 64) * (128 << 10) } else { (4 << 20) + i * 4096 - (52 << 12) }
+    };
+    let extents: Vec<_> = (0..64).map(|i| Extent { offset: place(i), len: 4096 }).collect();
+    for (name, config) in configs(&source) {
+        rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let batch = BatchReader::new(&source, &config).unwrap().read_batch(&extents).unwrap();
+        for (extent, result) in extents.iter().zip(batch.iter()) {
+            match result {
+                Ok(bytes) => {
+                    assert!(extent.offset < 4 << 20 && bytes == [7; 4096], "{name} {extent:?}")
+                }
+                Err(error) => {
+                    assert!(extent.offset >= 4 << 20, "{name} {extent:?}: {error}");
+                    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{name} {extent:?}");
+                }
+            }
+        }
+    }
+}
