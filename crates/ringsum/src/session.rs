@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Context;
 use blockring::{Config, Stats, Trace};
 use ringsum::{Digest, Mode};
 
@@ -83,7 +82,7 @@ impl<'a> Session<'a> {
         };
         let trace = match &args.trace {
             Some(path) => {
-                let file = File::create(path).with_context(|| path.display().to_string())?;
+                let file = File::create(path).map_err(|error| no_trace(path, &error))?;
                 Some(Trace::new(file))
             }
             None => None,
@@ -119,7 +118,7 @@ impl<'a> Session<'a> {
             self.messages.report(None, format, &report.format(format));
         }
         if let (Some(trace), Some(path)) = (&self.config.trace, &self.args.trace) {
-            trace.finish().with_context(|| format!("{}: the trace", path.display()))?;
+            trace.finish().map_err(|error| no_trace(path, &error))?;
         }
         Ok(())
     }
@@ -147,4 +146,8 @@ impl<'a> Session<'a> {
         self.inputs.finish(&source, path);
         Ok(digest)
     }
+}
+
+fn no_trace(path: &Path, error: &io::Error) -> anyhow::Error {
+    anyhow::anyhow!("{}: the trace: {error}", path.display())
 }

@@ -131,7 +131,7 @@ fn threads_and_io_options_change_no_hash() {
     let scratch = Scratch::new();
     scratch.write("a", content(3_000_000));
     let expected = format!("{}  a\n", hex(&content(3_000_000)));
-    let lines: [&[&str]; 18] = [
+    let lines: [&[&str]; 36] = [
         &["--num-threads", "1"],
         &["--num-threads", "2"],
         &["--num-threads", "0"],
@@ -150,6 +150,24 @@ fn threads_and_io_options_change_no_hash() {
         &["--workers", "5"],
         &["--engine", "mmap", "--block-size", "3000", "--workers", "1"],
         &["--engine", "io_uring", "--cache", "buffered", "--block-size", "10001", "--workers", "1"],
+        &["--engine", "libaio", "--depth", "3", "--slots", "9"],
+        &["--engine", "pool", "--pool-threads", "3"],
+        &["--pool-threads", "1"],
+        &["--engine", "stream"],
+        &["--engine", "stream", "--workers", "3", "--spin"],
+        &["--in-order"],
+        &["--in-order", "--workers", "1", "--spin"],
+        &["--consume", "batch"],
+        &["--huge-pages", "off"],
+        &["--io-drain", "--block-size", "16K"],
+        &["--io-link", "--block-size", "16K", "--workers", "1", "--in-order"],
+        &["--io-drain", "--block-size", "16K", "--workers", "1", "--in-order"],
+        &["--sqpoll"],
+        &["--sqpoll=20", "--sqpoll-cpu", "0"],
+        &["--fixed-buffers", "--fixed-file"],
+        &["--limit-rate", "1G/s"],
+        &["--io-priority", "idle"],
+        &["--io-priority", "best-effort:7", "--engine", "pool"],
     ];
     for options in lines {
         let output = scratch.run(&[options, &["a"]].concat());

@@ -4,5 +4,7 @@ mod bad_input;
 mod check;
 mod command;
 mod hashing;
+mod looking;
+mod refusals;
 mod support;
 mod terminal;

@@ -1,0 +1,163 @@
+//! The look inside: `--stats` and `--trace` say what happened, on standard error and in a file, and
+//! change nothing else.
+
+use std::fs;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::support::{Scratch, content, hex};
+
+/// The objects on standard error, one a line.
+fn objects(stderr: &str) -> Vec<Value> {
+    stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// What `docs/stats-format.md` promises of every object.
+const FIELDS: [&str; 14] = [
+    "bytes",
+    "wall_ns",
+    "cpu_ns",
+    "bytes_per_s",
+    "threads",
+    "requests",
+    "short_reads",
+    "retries",
+    "in_flight",
+    "latency_ns",
+    "device_wait_ns",
+    "consumer_wait_ns",
+    "consuming_ns",
+    "bottleneck",
+];
+
+#[test]
+fn stats_are_one_object_for_each_input_and_one_for_all() {
+    let scratch = Scratch::new();
+    let data = content(3_000_000);
+    scratch.write("large", &data);
+    scratch.write("small", "hi");
+    let engines = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"];
+    for engine in engines {
+        let options = ["--stats=json", "--engine", engine, "--block-size", "64K", "--depth", "8"];
+        let output = scratch.run(&[&options[..], &["large", "missing", "small"]].concat());
+        let hashes = format!("{}  large\n{}  small\n", hex(&data), hex(b"hi"));
+        assert_eq!((output.code, output.stdout()), (1, &*hashes), "{}", output.stderr);
+        let lines: Vec<_> = output.stderr.lines().filter(|line| line.starts_with('{')).collect();
+        let objects = objects(&lines.join("\n"));
+        let [large, small, total] = &objects[..] else { panic!("{}", output.stderr) };
+        for object in &objects {
+            for field in FIELDS {
+                assert!(!object[field].is_null(), "{engine}: {field} in {object}");
+            }
+        }
+        assert_eq!((&large["path"], &small["path"]), (&"large".into(), &"small".into()));
+        assert_eq!(large["plan"]["engine"]["value"], engine);
+        assert_eq!(
+            (large["bytes"].as_u64(), large["requests"].as_u64()),
+            (Some(3_000_000), Some(46))
+        );
+        assert_eq!((&total["total"], &total["inputs"]), (&true.into(), &2.into()));
+        assert_eq!(total["bytes"], 3_000_002);
+        let samples: u64 =
+            large["in_flight"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(samples, 46, "one for each block: {large}");
+        for quantile in ["avg", "p50", "p99", "p99_5", "p99_9", "p99_99", "max"] {
+            assert!(large["latency_ns"][quantile].as_f64().unwrap() > 0.0, "{large}");
+        }
+    }
+}
+
+#[test]
+fn stats_of_what_has_no_ring() {
+    let scratch = Scratch::new();
+    scratch.write("small", "hi");
+    scratch.write("empty", "");
+    let output = scratch.run_with(&["--stats=json", "small", "-", "empty"], b"from a pipe");
+    let objects = objects(&output.stderr);
+    let bytes: Vec<_> = objects.iter().map(|object| object["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(bytes, [2, 11, 0, 13], "{}", output.stderr);
+    assert_eq!(objects[1]["plan"]["engine"]["value"], "stream");
+    assert!(
+        objects[2]["latency_ns"].is_object() && objects[2]["in_flight"] == serde_json::json!({})
+    );
+}
+
+#[test]
+fn stats_for_people_name_the_bottleneck() {
+    let scratch = Scratch::new();
+    scratch.write("a", content(3_000_000));
+    scratch.write("b", content(2_000_000));
+    for options in [&["--stats"][..], &["--stats=text", "--workers", "1", "--in-order"]] {
+        let output = scratch.run(&[options, &["a", "b"]].concat());
+        assert_eq!(output.code, 0);
+        for part in [
+            "ringsum: a: statistics\n",
+            "statistics of 2 inputs",
+            "bottleneck",
+            "latency",
+            "99.99 %",
+        ] {
+            assert!(output.stderr.contains(part), "{part:?} in {}", output.stderr);
+        }
+    }
+    // A check says them, too.
+    scratch.write("list", format!("{}  a\n", hex(&content(3_000_000))));
+    let output = scratch.run(&["--check", "--stats", "list"]);
+    assert_eq!((output.code, output.stdout()), (0, "a: OK\n"));
+    assert!(output.stderr.contains("ringsum: a: statistics\n"), "{}", output.stderr);
+}
+
+#[test]
+fn a_trace_has_every_read_and_every_block() {
+    let scratch = Scratch::new();
+    scratch.write("a", content(1_000_000));
+    scratch.write("b", "bbb");
+    for options in [&[][..], &["--workers", "2"], &["--workers", "1", "--in-order"]] {
+        let fixed = ["--trace", "trace.json", "--engine", "pool", "--block-size", "64K"];
+        let output = scratch.run(&[&fixed[..], options, &["a", "b"]].concat());
+        assert_eq!((output.code, &*output.stderr), (0, ""), "{options:?}");
+        let text = fs::read_to_string(scratch.join("trace.json")).unwrap();
+        let events: Vec<Value> = serde_json::from_str(&text).expect(&text);
+        let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+        assert_eq!((count("read"), count("consume")), (17, 17), "{options:?}");
+        assert_eq!((count("a"), count("b")), (1, 1), "a span for each file");
+        for event in events.iter().filter(|event| event["ph"] == "X") {
+            assert!(
+                event["ts"].is_f64() && event["dur"].is_f64() && event["tid"].is_u64(),
+                "{event}"
+            );
+        }
+    }
+    let output = scratch.run(&["--trace", "no/such/folder", "b"]);
+    assert_eq!((output.code, output.stdout()), (1, ""));
+    assert!(output.stderr.starts_with("ringsum: no/such/folder: "), "{}", output.stderr);
+    let output = scratch.shell("$R --trace /dev/full b");
+    assert_eq!(output.code, 1, "a trace that could not be written is no success");
+}
+
+/// The least that the limit allows; how much longer it takes is the machine's business.
+#[test]
+fn a_limit_is_kept_over_all_files() {
+    let scratch = Scratch::new();
+    let data = content(200_000);
+    scratch.write("a", &data);
+    let names = ["a", "a", "a", "a"];
+    let start = Instant::now();
+    let output = scratch.run(&[&["--limit-rate", "1M/s"][..], &names].concat());
+    output.expect(0, &format!("{}  a\n", hex(&data)).repeat(4), "");
+    // The last need not wait for its own end.
+    assert!(start.elapsed().as_secs_f64() >= 600_000.0 / f64::from(1 << 20), "too fast");
+    for options in [&["--engine", "io_uring"][..], &["--workers", "3", "--engine", "pread"]] {
+        let start = Instant::now();
+        let fixed = ["--limit-rate", "1M", "--block-size", "64K", "a", "a"];
+        scratch.run(&[options, &fixed].concat()).expect(
+            0,
+            &format!("{}  a\n", hex(&data)).repeat(2),
+            "",
+        );
+        assert!(start.elapsed().as_secs_f64() >= 300_000.0 / f64::from(1 << 20), "too fast");
+    }
+    let output = scratch.run_with(&["--limit-rate", "100000", "-"], &data[..50_000]);
+    output.expect(0, &format!("{}  -\n", hex(&data[..50_000])), "");
+}

@@ -1,0 +1,188 @@
+//! What is asked for and cannot be had: refused, with exactly what is missing; and what nobody asked
+//! for: replaced, and said.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::support::{Output, RINGSUM, Scratch, content, hex, installed, run, skip};
+
+/// A file that is not in the page cache, so that it is worth reading past it.
+fn cold(scratch: &Scratch) -> Vec<u8> {
+    let data = content(3_000_000);
+    let file = std::fs::File::open(scratch.write("a", &data)).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    data
+}
+
+/// Runs the command with these system calls refused by a seccomp filter.
+fn without(calls: &[libc::c_long], scratch: &Scratch, args: &[&str]) -> Output {
+    let filter = filter(calls);
+    let mut command = Command::new(RINGSUM);
+    command.current_dir(scratch.path()).args(args);
+    #[expect(unsafe_code)]
+    // SAFETY: only system calls, on memory that was made before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            let program =
+                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+            let installed = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0;
+            if installed { Ok(()) } else { Err(io::Error::last_os_error()) }
+        });
+    }
+    run(&mut command, b"")
+}
+
+/// `EPERM` for these calls, as container runtimes have it, and every other goes through.
+fn filter(calls: &[libc::c_long]) -> Vec<libc::sock_filter> {
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    // The number of the call is the first field of what the filter sees.
+    let mut filter = vec![statement(LOAD_WORD, 0)];
+    for call in calls {
+        filter.push(libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: *call as u32 });
+        filter.push(statement(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    }
+    filter.push(statement(RETURN, libc::SECCOMP_RET_ALLOW));
+    filter
+}
+
+/// The line of `--explain` that says which engine.
+fn engine_line(output: &Output) -> &str {
+    let line = output.stderr.lines().find(|line| line.trim_start().starts_with("engine"));
+    line.unwrap_or_else(|| panic!("no engine in {}", output.stderr))
+}
+
+#[test]
+fn a_filter_moves_auto_to_the_next_engine_and_explain_says_why() {
+    let scratch = Scratch::new();
+    let expected = format!("{}  a\n", hex(&cold(&scratch)));
+    let whole = scratch.run(&["--explain", "a"]);
+    if !whole.stderr.contains(" direct ") {
+        return skip("engines behind a filter: this file system has no direct I/O");
+    }
+    let no_uring = [libc::SYS_io_uring_setup];
+    let neither = [libc::SYS_io_uring_setup, libc::SYS_io_setup];
+    let cases: [(&[libc::c_long], &str, &[&str]); 4] = [
+        (&no_uring, "libaio", &["seccomp", "allow io_uring_setup"]),
+        (&neither, "pool", &["no io_uring", "no libaio", "io_setup"]),
+        // Found out in the middle of a set-up, too.
+        (&[libc::SYS_io_uring_register], "libaio", &["io_uring_register"]),
+        (&[libc::SYS_io_uring_enter], "libaio", &["io_uring_enter"]),
+    ];
+    for (calls, engine, parts) in cases {
+        cold(&scratch);
+        let output = without(calls, &scratch, &["--explain", "a"]);
+        assert_eq!((output.code, output.stdout()), (0, &*expected), "{}", output.stderr);
+        let line = engine_line(&output);
+        assert!(line.trim_start().starts_with(&format!("engine   {engine}")), "{line}");
+        for part in parts {
+            assert!(line.contains(part), "{part:?} in {line}");
+        }
+    }
+    // Through the page cache libaio is not asynchronous.
+    cold(&scratch);
+    let output = without(&no_uring, &scratch, &["--explain", "--cache", "buffered", "a"]);
+    assert_eq!((output.code, output.stdout()), (0, &*expected), "{}", output.stderr);
+    assert!(engine_line(&output).contains("pool"), "{}", output.stderr);
+}
+
+#[test]
+fn what_is_asked_for_by_name_says_what_is_missing() {
+    let scratch = Scratch::new();
+    scratch.write("a", content(3_000_000));
+    scratch.write("b", "bbb");
+    let refused: [(&[&str], &[&str]); 6] = [
+        (
+            &["--engine", "io_uring"],
+            &["engine io_uring cannot be used", "io_uring_setup", "seccomp"],
+        ),
+        (&["--fixed-file"], &["engine io_uring cannot be used"]),
+        (&["--engine", "libaio"], &["engine libaio cannot be used", "allow io_setup"]),
+        (&["--iopoll"], &["engine io_uring cannot be used", "poll queues"]),
+        (&["--sqpoll", "--sqpoll-cpu", "9999"], &["engine io_uring cannot be used"]),
+        (&["--medium", "--engine", "io_uring"], &["engine io_uring cannot be used"]),
+    ];
+    for (options, parts) in refused {
+        let calls = [libc::SYS_io_uring_setup, libc::SYS_io_setup];
+        let output = without(&calls, &scratch, &[options, &["a"]].concat());
+        assert_eq!((output.code, output.stdout()), (1, ""), "{options:?}: {}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+        for part in parts {
+            assert!(output.stderr.contains(part), "{part:?} in {}", output.stderr);
+        }
+    }
+    let output = scratch.run(&["--sqpoll", "--sqpoll-cpu", "9999", "a"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("is there a processor 9999"), "{}", output.stderr);
+    // The others are still hashed.
+    let output = scratch.run_with(&["--medium", "-", "b"], b"x");
+    assert_eq!((output.code, output.stdout()), (1, &*format!("{}  b\n", hex(b"bbb"))));
+    assert!(output.stderr.contains("cannot be verified here: a pipe"), "{}", output.stderr);
+}
+
+#[test]
+fn reserved_huge_pages_are_there_or_refused() {
+    let scratch = Scratch::new();
+    let data = content(3_000_000);
+    scratch.write("a", &data);
+    // More than any machine of tests has reserved.
+    let many = ["--huge-pages", "hugetlb", "--slots", "16", "--depth", "16", "--block-size", "64M"];
+    scratch.write("sparse", "");
+    std::fs::File::options()
+        .write(true)
+        .open(scratch.join("sparse"))
+        .and_then(|file| file.set_len(2 << 30))
+        .unwrap();
+    let output = scratch.run(&[&many[..], &["--engine", "io_uring", "sparse"]].concat());
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    let free: u64 = free.map_or(0, |text| text.trim().parse().unwrap());
+    if free < 512 {
+        assert_eq!((output.code, output.stdout()), (1, ""), "{}", output.stderr);
+        assert!(output.stderr.contains("512 reserved huge pages"), "{}", output.stderr);
+        assert!(output.stderr.contains("vm.nr_hugepages"), "{}", output.stderr);
+    }
+    // With some reserved they are used.
+    let sysctl = "/proc/sys/vm/nr_hugepages";
+    let before = std::fs::read_to_string(sysctl).unwrap();
+    let reserved: u64 = before.trim().parse().unwrap();
+    if std::fs::write(sysctl, (reserved + 8).to_string()).is_err() {
+        return skip("reserved huge pages: they can be reserved by root only");
+    }
+    let small = ["--huge-pages", "hugetlb", "--depth", "8", "--block-size", "512K"];
+    let output = scratch.run(&[&small[..], &["--engine", "pool", "a"]].concat());
+    let _ = std::fs::write(sysctl, before);
+    output.expect(0, &format!("{}  a\n", hex(&data)), "");
+}
+
+/// Pinned slots count against the limit on locked memory, unless root asks.
+#[test]
+fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
+    if !installed("setpriv") || !rustix::process::getuid().is_root() {
+        return skip("locked memory: it takes root and setpriv to be somebody else");
+    }
+    let scratch = Scratch::new();
+    let data = cold(&scratch);
+    // Where somebody else can reach it.
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    std::fs::copy(RINGSUM, folder.path().join("ringsum")).unwrap();
+    std::fs::copy(scratch.join("a"), folder.path().join("a")).unwrap();
+    let script = "ulimit -l 64; exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+                  --bounding-set=-all --inh-caps=-all ./ringsum $OPTIONS a";
+    let as_nobody = |options: &str| {
+        let mut shell = Command::new("sh");
+        shell.current_dir(folder.path()).env("OPTIONS", options).args(["-c", script]);
+        run(&mut shell, b"")
+    };
+    let output = as_nobody("--fixed-buffers");
+    assert_eq!((output.code, output.stdout()), (1, ""), "{}", output.stderr);
+    assert!(output.stderr.contains("RLIMIT_MEMLOCK"), "{}", output.stderr);
+    as_nobody("").expect(0, &format!("{}  a\n", hex(&data)), "");
+}
