@@ -11,7 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockring::{
-    Block, CacheMode, Change, Config, EngineKind, Error, ErrorKind, Order, Plan, Source,
+    Block, CacheMode, Change, Config, Consume, EngineKind, Error, ErrorKind, Order, Plan, Source,
+    Sqpoll, Uring,
 };
 
 const BLOCK_BYTES: u32 = 64 << 10;
@@ -99,11 +100,16 @@ fn config(engine: EngineKind, cache: CacheMode, workers: u32) -> Config {
 /// Runs `test` for every engine, cache mode, order and number of workers. The consumer that it is
 /// given a way to run is called for each block.
 fn for_each_way(test: impl Fn(&str, &dyn Fn(&Source, &Consumer<'_>) -> Result<(), Error>)) {
-    for (engine, cache) in ways() {
+    let plain = |&(engine, cache): &(EngineKind, CacheMode)| {
+        (format!("{engine} {cache}"), config(engine, cache, 0))
+    };
+    let mut ways: Vec<_> = ways().iter().map(plain).collect();
+    ways.extend(knobs());
+    for (name, config) in ways {
         for order in [Order::InOrder, Order::AnyOrder] {
             for workers in [0, 1, 3] {
-                let config = config(engine, cache, workers);
-                let name = format!("{engine} {cache} {order:?} {workers} workers");
+                let config = Config { workers: Some(workers), ..config.clone() };
+                let name = format!("{name} {order:?} {workers} workers");
                 test(&name, &|source, consume| {
                     let plan = Plan::choose(source, &config, order)?;
                     match order {
@@ -114,6 +120,28 @@ fn for_each_way(test: impl Fn(&str, &dyn Fn(&Source, &Consumer<'_>) -> Result<()
             }
         }
     }
+}
+
+/// Knobs that change what is in flight when, or who holds what memory.
+fn knobs() -> Vec<(String, Config)> {
+    let base = config(EngineKind::IoUring, CacheMode::Direct, 0);
+    let uring = |uring| Config { uring, ..base.clone() };
+    let sqpoll = Some(Sqpoll { idle_ms: 1, cpu: None });
+    let knobs = [
+        ("drain", uring(Uring { drain: true, ..Uring::default() })),
+        ("link", uring(Uring { link: true, ..Uring::default() })),
+        ("SQPOLL", uring(Uring { sqpoll, ..Uring::default() })),
+        ("fixed", uring(Uring { fixed_buffers: true, fixed_file: true, ..Uring::default() })),
+        ("batch", Config { consume: Consume::Batch, ..base.clone() }),
+        ("spin", Config { spin: true, ..base.clone() }),
+        ("many slots", Config { slots: Some(32), ..base.clone() }),
+    ];
+    let knobs = knobs.map(|(name, config)| (name.to_owned(), config));
+    // What the disk does not have is said where the engines are told apart.
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    let is_there = |config: &Config| Plan::choose(&source, config, Order::InOrder).is_ok();
+    knobs.into_iter().filter(|(_, config)| is_there(config)).collect()
 }
 
 type Consumer<'a> = dyn Fn(Block<'_>) -> Result<(), blockring::BoxError> + Sync + 'a;
