@@ -8,10 +8,10 @@ use std::io;
 use std::ops::Range;
 
 use crate::choose::RingPlan;
-use crate::config::{BLOCK_BYTES_MAX, Config, Order};
+use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
-use crate::plan::Plan;
+use crate::plan::{Advised, Plan};
 use crate::pump::{Deliver, Finished, Job};
 use crate::source::Source;
 use crate::workers::Reader;
@@ -53,12 +53,14 @@ impl Batch {
             Place { range: start..end, failed: None }
         });
         let places: Vec<_> = places.collect();
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(end).map_err(|_| ErrorKind::Resource {
+        // That there is so much is tried first: below, want of it would end the process.
+        Vec::<u8>::new().try_reserve_exact(end).map_err(|_| ErrorKind::Resource {
             what: format!("memory for {end} bytes"),
             error: io::ErrorKind::OutOfMemory.into(),
         })?;
-        bytes.resize(end, 0);
+        // Fresh zeros of the kernel, which it makes when they are first touched: while reads are in
+        // flight, not before.
+        let bytes = vec![0; end];
         Ok(Batch { bytes, places })
     }
 
@@ -208,6 +210,8 @@ impl<'s> BatchReader<'s> {
             Some(reader) => reader,
             None => Reader::new(&job, &self.ring, self.ring.slots, false)?,
         };
+        let _advised =
+            (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(self.plan.source()));
         let (plan, ring, mut again) = (&self.plan, &self.ring, Vec::new());
         let to = Scatter { extents, pieces, batch, again: &mut again };
         plan.timed(|| reader.pump(&job, ring, Order::AnyOrder, || to))?;

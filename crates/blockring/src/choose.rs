@@ -49,6 +49,8 @@ pub(crate) struct RingPlan {
     /// Alignment of reads in bytes; 1 unless direct.
     pub(crate) align: u32,
     pub(crate) order: Order,
+    /// Whether the kernel is told that the file is read from its start to its end, and once.
+    pub(crate) advise: bool,
     pub(crate) pool_threads: u32,
     pub(crate) consume: Consume,
     pub(crate) spin: bool,
@@ -134,6 +136,10 @@ pub(crate) fn decide(
         spread,
         align,
         order: chooser.order,
+        // A mapping reads ahead by itself; to tell it more gained nothing.
+        advise: cache == CacheMode::Buffered
+            && chooser.fills(cache)
+            && !matches!(engine, EngineKind::Mmap | EngineKind::Null),
         pool_threads: chooser.pool_threads(),
         consume: config.consume,
         spin: config.spin,
@@ -161,6 +167,7 @@ pub(crate) fn decide_stream(what: &str, why: &str, config: &Config) -> (RingPlan
         spread: Spread::Asked,
         align: 1,
         order: Order::InOrder,
+        advise: false,
         pool_threads: 1,
         consume: config.consume,
         spin: config.spin,

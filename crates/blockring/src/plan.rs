@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 
+use rustix::fs::{Advice, fadvise};
+
 use crate::choose::{self, Choice, RingPlan, Spread, System};
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order};
 use crate::engine;
@@ -386,6 +388,7 @@ impl<'s> Plan<'s> {
             Way::Whole(_) => return Ok(()),
         };
         let job = self.job(ring, range);
+        let _advised = ring.advise.then(|| Advised::sequential(self.source));
         let mut ring = ring.clone();
         loop {
             match run(&job, &ring) {
@@ -447,6 +450,34 @@ impl<'s> Plan<'s> {
         let consumed = consume(Block { index: 0, offset: range.start, bytes: &buffer });
         recorder.consumed(start, buffer.len() as u32, false);
         consumed.map_err(ErrorKind::Consumer)
+    }
+}
+
+/// The kernel is told how an open file will be read, until this is dropped: it may be somebody else's,
+/// too (standard input). Where it does not listen, nothing is lost.
+pub(crate) struct Advised<'s>(&'s Source);
+
+impl<'s> Advised<'s> {
+    /// From the start to the end, and once: it reads further ahead, and does not take what was read for
+    /// what is needed again (Linux 6.3). 1 GiB cold through io_uring: 0.527 s against 0.603, with
+    /// 0.30 s of CPU against 0.54.
+    fn sequential(source: &'s Source) -> Advised<'s> {
+        for advice in [Advice::Sequential, Advice::NoReuse] {
+            let _ = fadvise(source, 0, None, advice);
+        }
+        Advised(source)
+    }
+
+    /// Here and there: to read ahead would be wasted.
+    pub(crate) fn random(source: &'s Source) -> Advised<'s> {
+        let _ = fadvise(source, 0, None, Advice::Random);
+        Advised(source)
+    }
+}
+
+impl Drop for Advised<'_> {
+    fn drop(&mut self) {
+        let _ = fadvise(self.0, 0, None, Advice::Normal);
     }
 }
 

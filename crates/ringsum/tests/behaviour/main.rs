@@ -5,6 +5,7 @@ mod check;
 mod command;
 mod hashing;
 mod looking;
+mod medium;
 mod refusals;
 mod support;
 mod terminal;
