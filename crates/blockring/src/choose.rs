@@ -144,7 +144,7 @@ pub(crate) fn decide(
         consume: config.consume,
         spin: config.spin,
         huge_pages: config.huge_pages,
-        uring: config.uring,
+        uring: chooser.uring(),
     };
     Ok((ring, chooser.choices))
 }
@@ -316,6 +316,21 @@ impl Chooser<'_> {
 
     fn engine(&mut self, cache: CacheMode) -> Result<EngineKind, ErrorKind> {
         let (engine, why) = match self.config.engine_asked() {
+            None if self.must_pin() => {
+                let engine = EngineKind::IoUring;
+                self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
+                (
+                    engine,
+                    "btrfs reads past the page cache for certain only into pinned memory"
+                        .to_owned(),
+                )
+            }
+            Some(engine) if self.must_pin() && engine != EngineKind::IoUring => {
+                return Err(ErrorKind::Medium(format!(
+                    "btrfs reads past the page cache for certain only into pinned memory, and {engine} \
+                     has none; take the engine io_uring"
+                )));
+            }
             Some(engine) => {
                 self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
                 (engine, ASKED.to_owned())
@@ -333,6 +348,18 @@ impl Chooser<'_> {
         };
         self.note("engine", engine.name(), why);
         Ok(engine)
+    }
+
+    /// Whether the slots must be pinned: where a page of memory is not there yet, btrfs reads the rest
+    /// through the page cache, and says nothing (`btrfs_direct_read` of Linux 6.18).
+    fn must_pin(&self) -> bool {
+        self.config.medium && self.facts.file_system == "btrfs"
+    }
+
+    /// What io_uring is told.
+    fn uring(&self) -> Uring {
+        let asked = self.config.uring;
+        Uring { fixed_buffers: asked.fixed_buffers || self.must_pin(), ..asked }
     }
 
     /// Whether an engine can be had, as it was asked for.
@@ -386,7 +413,8 @@ impl Chooser<'_> {
 
     /// What was asked for besides.
     fn note_knobs(&mut self, engine: EngineKind) {
-        let Config { uring, huge_pages, consume, spin, rate_limit, .. } = self.config;
+        let Config { huge_pages, consume, spin, rate_limit, .. } = self.config;
+        let uring = self.uring();
         let mut knobs = Vec::new();
         if engine == EngineKind::Pool {
             knobs.push(format!("{} threads", self.pool_threads()));

@@ -235,6 +235,13 @@ fn polling_and_the_medium_are_refused_with_their_reasons() {
     let config = Config { medium: true, ..Config::default() };
     let resident = Facts { resident: Some(1.0), ..facts() };
     assert_eq!(any_order(resident, config.clone()).cache, CacheMode::Direct);
+    // What btrfs cannot read into pinned memory, it may read through the page cache.
+    let btrfs = || Facts { file_system: "btrfs", ..facts() };
+    let plan = any_order(btrfs(), config.clone());
+    assert!(plan.engine == EngineKind::IoUring && plan.uring.fixed_buffers);
+    let pool = Config { engine: Some(EngineKind::Pool), ..config.clone() };
+    let refused = decide(&btrfs(), &pool, Order::AnyOrder, &system());
+    assert!(matches!(refused, Err(ErrorKind::Medium(_))), "{refused:?}");
     let none = Facts { medium: Err("compressed".to_owned()), ..facts() };
     match decide(&none, &config, Order::AnyOrder, &system()) {
         Err(ErrorKind::Medium(why)) => assert_eq!(why, "compressed"),

@@ -133,7 +133,7 @@ impl Facts {
 
 /// Name and kind of the file system, by the magic numbers of `linux/magic.h` and of the file
 /// systems' own headers.
-fn file_system(file: &File) -> (&'static str, Storage) {
+pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
     let Ok(stat) = rustix::fs::fstatfs(file) else {
         return ("an unknown file system", Storage::Local);
     };
@@ -220,10 +220,10 @@ fn resident_by_reading(file: &File, starts: impl Iterator<Item = u64>) -> Option
 }
 
 /// The folder of a block device in sysfs, or of the device that a partition is on.
-pub(crate) struct Queue(Option<String>);
+struct Queue(Option<String>);
 
 impl Queue {
-    pub(crate) fn of(device: u64) -> Queue {
+    fn of(device: u64) -> Queue {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         // Major 0 is no device: btrfs, overlayfs and others make up a number for each mount.
         let base = (major != 0).then(|| format!("/sys/dev/block/{major}:{minor}"));
@@ -238,15 +238,10 @@ impl Queue {
     }
 
     fn read(&self, name: &str) -> Option<u32> {
-        self.attribute(&format!("queue/{name}"))?.parse().ok()
-    }
-
-    /// What a file below the device's folder says.
-    pub(crate) fn attribute(&self, name: &str) -> Option<String> {
         let base = self.0.as_deref()?;
-        let text = fs::read_to_string(format!("{base}/{name}"))
-            .or_else(|_| fs::read_to_string(format!("{base}/../{name}")));
-        Some(text.ok()?.trim().to_owned())
+        let text = fs::read_to_string(format!("{base}/queue/{name}"))
+            .or_else(|_| fs::read_to_string(format!("{base}/../queue/{name}")));
+        text.ok()?.trim().parse().ok()
     }
 
     /// Whether completions can be polled for: elsewhere a request of a polled ring may never end, and

@@ -24,16 +24,38 @@
 #![doc = include_str!("../examples/sha256.rs")]
 //! ```
 //!
-//! In any order, on several threads at once: count the bytes.
+//! In any order, on several threads at once, as a [`Config`] asks for it: count the bytes.
 //!
 //! ```
 #![doc = include_str!("../examples/drain.rs")]
 //! ```
 //!
+//! # Scattered reads
+//!
+//! [`read_batch`] reads many small extents at once, as a database does for a list of keys; a
+//! [`BatchReader`] keeps its ring from one batch to the next.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use blockring::{Extent, Source, read_batch};
+//! let source = Source::open("/proc/self/exe")?;
+//! let magic = Extent { offset: 0, len: 4 };
+//! let batch = read_batch(&source, &[magic, Extent { offset: u64::MAX, len: 1 }])?;
+//! assert_eq!(batch.get(0).unwrap(), b"\x7fELF");
+//! assert!(batch.get(1).is_err());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A look inside
+//!
+//! With [`Config::stats`] a [`Plan`] says after a run what it took and who waited for whom; a [`Trace`]
+//! writes down what happened when.
+//!
 //! # Platform
 //!
 //! Linux. io_uring is used from 5.6 on; without it (old kernels, containers that refuse it) the same
-//! program reads with `pread`.
+//! program reads with libaio, or with threads that `pread`.
 
 mod batch;
 mod choose;

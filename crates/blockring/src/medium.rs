@@ -6,33 +6,53 @@
 //! others. What a drive, a controller or the host of a virtual machine has in a cache of its own,
 //! nobody here can know.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags, fstatfs, statx};
 
-use crate::facts::{Queue, Storage};
+use crate::facts::{Storage, file_system};
+use crate::slab::Slab;
 use crate::source::{Source, SourceKind};
 use crate::sys::{self, FileExtent};
 
+/// Devices and files that may lie below each other: more than that is a circle.
+const LAYERS_MAX: u32 = 8;
+
 /// Whether direct reads of `source` are reads of a device, or why that is not so or not known.
 pub(crate) fn check(source: &Source, storage: Storage, file_system: &str) -> Result<(), String> {
+    check_layer(source, storage, file_system, LAYERS_MAX)
+}
+
+fn check_layer(
+    source: &Source,
+    storage: Storage,
+    file_system: &str,
+    layers_left: u32,
+) -> Result<(), String> {
     match (source.kind(), storage) {
-        (_, Storage::Memory) => {
-            return Err(format!("{file_system} is in memory: there is no medium"));
-        }
-        (_, Storage::Network) => {
-            return Err(format!(
-                "{file_system} is on another machine, which may read it out of its cache; run it there"
-            ));
-        }
+        (_, Storage::Memory) => Err(format!("{file_system} is in memory: there is no medium")),
+        (_, Storage::Network) => Err(format!(
+            "{file_system} is on another machine, which may read it out of its cache; run it there"
+        )),
         (_, Storage::Fuse) => {
-            return Err("a FUSE file system reads as it likes; run it on what is below".to_owned());
+            Err("a FUSE file system reads as it likes; run it on what is below".to_owned())
         }
-        (SourceKind::BlockDevice, _) => {}
-        (SourceKind::File, _) => file(source, file_system)?,
-        (kind, _) => return Err(format!("{} has no medium", kind.name())),
+        (SourceKind::BlockDevice, _) => device(source.device(), layers_left),
+        (SourceKind::File, _) => {
+            file(source, file_system)?;
+            if file_system != "btrfs" {
+                return device(source.device(), layers_left);
+            }
+            let devices = btrfs_devices(source.file())
+                .map_err(|error| format!("which devices the btrfs is on is not known: {error}"))?;
+            devices.into_iter().try_for_each(|number| device(number, layers_left))
+        }
+        (kind, _) => Err(format!("{} has no medium", kind.name())),
     }
-    device(source.device())
 }
 
 /// Whether the file system reads this file past the page cache.
@@ -73,9 +93,16 @@ fn tells(stat: &Statx, why_not: &str) -> Result<(), String> {
     }
 }
 
-/// btrfs reads compressed and inline extents through the page cache, and no other (`btrfs_dio_iomap_begin`
-/// of Linux).
+/// btrfs reads compressed and inline extents through the page cache, and what is not in whole sectors of
+/// its own (`btrfs_dio_iomap_begin` and `check_direct_IO` of Linux 6.18). Into memory whose pages are not
+/// there yet, too: `choose.rs` takes pinned memory for that.
 fn btrfs(file: &File) -> Result<(), String> {
+    let sector_bytes = fstatfs(file).map_or(0, |stat| stat.f_bsize);
+    if sector_bytes as u64 > Slab::ALIGN_BYTES_MAX.into() {
+        return Err(format!(
+            "btrfs has sectors of {sector_bytes} bytes here, and reads others through the page cache"
+        ));
+    }
     let mut bad = None;
     let looked = sys::for_each_extent(file, |extent: FileExtent| {
         bad = match () {
@@ -94,23 +121,82 @@ fn btrfs(file: &File) -> Result<(), String> {
     }
 }
 
-/// Whether a device is one that holds its content itself.
-fn device(device: u64) -> Result<(), String> {
-    let queue = Queue::of(device);
-    // By the kernel's `admin-guide/devices.txt`.
-    match rustix::fs::major(device) {
-        1 => Err("a RAM disk is in memory: there is no medium".to_owned()),
-        43 => Err("a network block device is on another machine: run it there".to_owned()),
-        7 if queue.attribute("loop/dio").as_deref() != Some("1") => {
-            Err("a loop device reads its file through the page cache; give it direct I/O (losetup \
-                 --direct-io=on)"
-                .to_owned())
-        }
-        _ if queue.attribute("comp_algorithm").is_some() => {
-            Err("zram is in memory: there is no medium".to_owned())
-        }
-        _ => Ok(()),
+/// The numbers of the devices that a btrfs is on.
+fn btrfs_devices(file: &File) -> io::Result<Vec<u64>> {
+    let folder = format!("/sys/fs/btrfs/{}/devices", sys::btrfs_uuid(file)?);
+    let devices: io::Result<Vec<u64>> =
+        fs::read_dir(folder)?.map(|device| device_number(&device?.path().join("dev"))).collect();
+    match devices {
+        Ok(devices) if devices.is_empty() => Err(io::ErrorKind::NotFound.into()),
+        devices => devices,
     }
+}
+
+/// The number in a file `dev` of sysfs: `MAJOR:MINOR`.
+fn device_number(path: &Path) -> io::Result<u64> {
+    let text = fs::read_to_string(path)?;
+    let number = text.trim().split_once(':').and_then(|(major, minor)| {
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    });
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether a device holds its content itself, and so does whatever it is made of.
+fn device(number: u64, layers_left: u32) -> Result<(), String> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let Some(layers_left) = layers_left.checked_sub(1) else {
+        return Err("there are too many layers below it to look at".to_owned());
+    };
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let folder = fs::canonicalize(folder)
+        .map_err(|error| format!("device {major}:{minor} is not in sysfs: {error}"))?;
+    // A partition's folder lies in that of its disk.
+    let disk = match folder.join("partition").exists() {
+        true => folder.parent().unwrap_or(&folder),
+        false => &folder,
+    };
+    let name = disk.file_name().unwrap_or_default().to_string_lossy();
+    let is_numbered = |driver: &str| {
+        name.strip_prefix(driver).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    if is_numbered("ram") || is_numbered("zram") {
+        return Err(format!("{name} is in memory: there is no medium"));
+    }
+    if is_numbered("nbd") || is_numbered("rbd") {
+        return Err(format!("{name} is on another machine: run it there"));
+    }
+    if is_numbered("loop") {
+        return loop_device(disk, &name, layers_left);
+    }
+    // What it is made of: the disks of an LVM volume, a RAID, an encrypted device.
+    let Ok(slaves) = fs::read_dir(disk.join("slaves")) else { return Ok(()) };
+    for slave in slaves {
+        let slave = slave.and_then(|slave| device_number(&slave.path().join("dev")));
+        let slave =
+            slave.map_err(|error| format!("what {name} is made of is not known: {error}"))?;
+        device(slave, layers_left)?;
+    }
+    Ok(())
+}
+
+/// A loop device is as good as its file, if it reads that past the page cache.
+fn loop_device(disk: &Path, name: &str, layers_left: u32) -> Result<(), String> {
+    let attribute = |file: &str| fs::read(disk.join("loop").join(file)).unwrap_or_default();
+    if attribute("dio").trim_ascii() != b"1" {
+        return Err(format!(
+            "{name} reads its file through the page cache; give it direct I/O (losetup --direct-io=on)"
+        ));
+    }
+    let backing = attribute("backing_file");
+    let backing = Path::new(OsStr::from_bytes(backing.strip_suffix(b"\n").unwrap_or(&backing)));
+    let below = match Source::open(backing) {
+        Ok(source) => {
+            let (file_system, storage) = file_system(source.file());
+            check_layer(&source, storage, file_system, layers_left)
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    below.map_err(|why| format!("{name} is a loop device over {}: {why}", backing.display()))
 }
 
 #[cfg(test)]
@@ -135,11 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_hold_nothing_are_named() {
-        let of = |major, minor| device(rustix::fs::makedev(major, minor));
-        assert!(of(1, 0).expect_err("ram0").contains("RAM disk"));
-        assert!(of(43, 0).expect_err("nbd0").contains("another machine"));
-        assert!(of(7, 1023).expect_err("a loop device").contains("--direct-io=on"));
-        assert_eq!(of(0, 0), Ok(()));
+    fn a_device_that_cannot_be_looked_at_is_refused() {
+        let why = device(rustix::fs::makedev(4095, 0), LAYERS_MAX).expect_err("no such device");
+        assert!(why.contains("4095:0 is not in sysfs"), "{why}");
+        let why = device(rustix::fs::makedev(4095, 0), 0).expect_err("too deep");
+        assert!(why.contains("too many layers"), "{why}");
     }
 }

@@ -383,7 +383,8 @@ impl<'s> Plan<'s> {
         mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
         let (ring, may_fall_back) = match &self.way {
-            Way::Ring { ring, engine_asked } => (ring, !engine_asked),
+            // Where something of io_uring's is needed, no other engine will do.
+            Way::Ring { ring, engine_asked } => (ring, !engine_asked && !ring.uring.is_set()),
             Way::Stream { ring, .. } => (ring, false),
             Way::Whole(_) => return Ok(()),
         };

@@ -112,6 +112,25 @@ pub(crate) fn pread_into(
 /// to bring in.
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
 
+/// The UUID of the btrfs that a file is on, as sysfs writes it.
+pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
+    /// `struct btrfs_ioctl_fs_info_args` of `linux/btrfs.h`: the UUID behind two numbers, 1 KiB in all.
+    #[repr(C, align(8))]
+    struct Info([u8; 1024]);
+    const BTRFS_IOC_FS_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Info>(0x94, 31);
+    let mut info = Info([0; 1024]);
+    // SAFETY: the kernel writes the whole structure and no more.
+    let result =
+        unsafe { libc::ioctl(file.as_raw_fd(), BTRFS_IOC_FS_INFO as libc::Ioctl, &raw mut info) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let uuid = &info.0[16..32];
+    let groups = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
+    Ok(groups.map(hex).join("-"))
+}
+
 /// A part of a file that lies in one piece, as `FIEMAP` tells it (`struct fiemap_extent` of
 /// `linux/fiemap.h`).
 #[repr(C)]

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Measure every engine and every knob, batches of random reads, and fio; write the tables of docs/tuning.md.
+
+    sudo bench/knobs.py [--folder FOLDER] [--runs N] [--out FOLDER] [--only GROUP]
+
+Needs root (to drop the page cache and to reserve huge pages), Python 3.9, fio for one of the groups, and
+
+    cargo build --release
+    cargo build --release --package blockring --examples
+
+Makes 1 GiB in FOLDER (default: target/measure), which must be on the disk to be measured. The commands
+of a group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike. Raw samples
+go to OUT/knobs.jsonl (default: bench/runs/DATE-HOST), the tables to OUT/knobs.md. Nothing else should
+run meanwhile.
+"""
+
+import argparse
+import json
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+
+import measure
+
+EXAMPLES = measure.ROOT / "target/release/examples"
+DRAIN, RECORDS = str(EXAMPLES / "drain"), str(EXAMPLES / "records")
+HUGE_PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
+
+ENGINES = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"]
+
+# Each group: is it cold, is it primed (see measure.py), and its commands by their options; the first is
+# what the others are compared with.
+GROUPS = {
+    "engines, cold": (True, False, ["", *(f"--engine {engine}" for engine in ENGINES)]),
+    "engines, cold, through the page cache, the second of two in a row": (
+        True,
+        True,
+        ["--cache buffered", *(f"--engine {engine} --cache buffered" for engine in ENGINES)],
+    ),
+    "engines, warm": (False, False, ["", *(f"--engine {engine}" for engine in ENGINES)]),
+    "cache modes, cold, the second of two in a row": (
+        True,
+        True,
+        ["--cache direct", "--cache buffered", "--cache dontcache"],
+    ),
+    "depth, cold, 512 KiB blocks": (
+        True,
+        False,
+        ["", *(f"--depth {depth}" for depth in (1, 2, 4, 8, 32, 64))],
+    ),
+    "blocks, cold, 8 MiB in flight": (
+        True,
+        False,
+        [
+            "",
+            *(
+                f"--block-size {kib}K --depth {8192 // kib}"
+                for kib in (4, 16, 64, 128, 256, 1024, 4096)
+            ),
+        ],
+    ),
+    "slots, cold, depth 8": (
+        True,
+        False,
+        ["--depth 8", "--depth 8 --slots 4", "--depth 8 --slots 16", "--depth 8 --slots 32"],
+    ),
+    "io_uring, cold": (
+        True,
+        False,
+        [
+            "",
+            "--io-drain",
+            "--io-link",
+            "--sqpoll",
+            "--fixed-buffers",
+            "--fixed-file",
+            "--fixed-buffers --fixed-file",
+            "--consume batch",
+            "--spin",
+        ],
+    ),
+    "memory, cold": (True, False, ["", "--huge-pages off", "--huge-pages hugetlb"]),
+    "threads, cold": (
+        True,
+        False,
+        [
+            "",
+            "--workers 0",
+            "--workers 1",
+            "--workers 2",
+            "--in-order",
+            "--in-order --workers 1",
+            "--in-order --workers 1 --spin",
+        ],
+    ),
+    "threads, warm": (
+        False,
+        False,
+        ["", "--workers 0", "--workers 1", "--workers 3", "--in-order", "--in-order --workers 1"],
+    ),
+    "pool threads, cold": (
+        True,
+        False,
+        ["--pool-threads 8", *(f"--pool-threads {n}" for n in (1, 2, 4, 16, 32))],
+    ),
+    "looking, cold": (True, False, ["", "--explain", "--stats", "--trace /dev/null"]),
+    "looking, warm": (False, False, ["", "--explain", "--stats", "--trace /dev/null"]),
+    "manners, cold": (
+        True,
+        False,
+        ["", "--io-priority idle", "--limit-rate 10G", "--limit-rate 1G", "--medium"],
+    ),
+}
+
+
+def seconds_of(argv):
+    """What an example says that it took: the last but one word of its line."""
+    out = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return float(out.split()[-2])
+
+
+def fio(path, engine, kib, depth):
+    argv = [
+        "fio", "--name=read", f"--filename={path}", "--rw=read", f"--bs={kib}k", "--direct=1",
+        f"--ioengine={engine}", f"--iodepth={depth}", "--mem=mmaphuge", "--thread", "--readonly",
+        "--output-format=json",
+    ]  # fmt: skip
+    out = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return json.loads(out[out.index("{") :])["jobs"][0]["read"]["runtime"] / 1e3
+
+
+def against_fio(path, runs):
+    """Our time without a hash against fio's, each by its own clock, without the start of a process."""
+    rows, raw = [], {}
+    for engine in ("io_uring", "libaio"):
+        for kib, depth in ((512, 16), (512, 32), (128, 32)):
+            samples = {"drain": [], "fio": []}
+            for _ in range(runs):
+                measure.drop_caches()
+                samples["drain"].append(seconds_of([DRAIN, path, engine, str(kib), str(depth)]))
+                measure.drop_caches()
+                samples["fio"].append(fio(path, engine, kib, depth))
+            raw[f"{engine} {kib} KiB x {depth}"] = samples
+            ours, theirs = (statistics.median(samples[name]) for name in ("drain", "fio"))
+            rows.append(
+                f"| {engine} {kib} KiB x {depth} | {ours:.3f} s | {theirs:.3f} s "
+                f"| {ours / theirs:.2f} | {min(samples['drain']) / min(samples['fio']):.2f} |"
+            )
+    head = ["| | blockring | fio | ratio of medians | of minima |", "|---|---|---|---|---|"]
+    return head + rows, raw
+
+
+def batches(path, runs):
+    """10,000 random records of 4 KiB, cold."""
+    ways = ["loop", "auto 64", "auto 128", "auto 256", "io_uring 1", "libaio 128", "pool 128"]
+    samples = {way: [] for way in ways}
+    for _ in range(runs):
+        for way in ways:
+            measure.drop_caches()
+            out = subprocess.run(
+                [RECORDS, path, *way.split()], capture_output=True, text=True, check=True
+            )
+            samples[way].append(float(out.stdout.split()[4]))
+    base = statistics.median(samples["loop"])
+    rows = ["| | seconds | against the loop of `pread` |", "|---|---|---|"]
+    for way in ways:
+        median = statistics.median(samples[way])
+        rows.append(f"| {way} | {median:.3f} | {base / median:.1f}x faster |")
+    return rows, samples
+
+
+def knobs(path, runs, cold, primed, options):
+    commands = {name or "(default)": [measure.RINGSUM, *name.split(), path] for name in options}
+    if not cold:
+        measure.run([measure.RINGSUM, "--cache", "buffered", path])
+    samples = measure.compare(commands, runs, cold, primed)
+    base = measure.median(next(iter(samples.values())))
+    rows = ["| | median s | least s | CPU s | ratio of medians |", "|---|---|---|---|---|"]
+    for name, taken in samples.items():
+        median = measure.median(taken)
+        shown = f"`{name}`" if name.startswith("-") else name
+        rows.append(
+            f"| {shown} | {median:.3f} | {measure.least(taken):.3f} "
+            f"| {measure.median(taken, 'cpu'):.2f} | {median / base:.2f} |"
+        )
+    return rows, samples
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=pathlib.Path, default=measure.ROOT / "target/measure")
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--only", help="the groups whose names have this in them")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    path = measure.make_file(args.folder / "1GiB", 1024)
+    facts = measure.machine(path)
+    groups = {
+        name: lambda group=group: knobs(path, args.runs, *group) for name, group in GROUPS.items()
+    }
+    groups["batches, cold"] = lambda: batches(path, args.runs)
+    if shutil.which("fio"):
+        groups["fio, cold"] = lambda: against_fio(path, args.runs)
+    else:
+        print("SKIP fio: it is not installed", file=sys.stderr)
+    out = args.out or measure.ROOT / "bench/runs" / f"{facts['date'][:10]}-{platform.node()}"
+    out.mkdir(parents=True, exist_ok=True)
+    command = " ".join(["bench/knobs.py", *sys.argv[1:]])
+    tables = [f"- {name}: {value}" for name, value in facts.items()] + [f"- command: `{command}`"]
+    raw = [json.dumps({"machine": facts, "command": command})]
+    reserved = HUGE_PAGES.read_text()
+    HUGE_PAGES.write_text(str(int(reserved) + 32))
+    try:
+        for name, group in groups.items():
+            if args.only and args.only not in name:
+                continue
+            print(f"{name} ...", file=sys.stderr)
+            rows, samples = group()
+            tables += ["", f"## {name}", "", *rows]
+            raw.append(json.dumps({"group": name, "samples": samples}))
+            # After each group, so that an interrupted run loses nothing.
+            (out / "knobs.md").write_text("\n".join(tables) + "\n")
+            (out / "knobs.jsonl").write_text("\n".join(raw) + "\n")
+    finally:
+        HUGE_PAGES.write_text(reserved)
+    print("\n".join(tables))
+
+
+if __name__ == "__main__":
+    main()
