@@ -23,11 +23,13 @@ pub(crate) struct Session<'a> {
     pub(crate) progress: Progress,
     mode: Mode,
     config: Config,
-    totals: Totals,
+    /// Present where statistics are wanted: a start without them does not touch what they are made of.
+    totals: Option<Totals>,
 }
 
 /// What all inputs took.
 struct Totals {
+    format: StatsFormat,
     start: Instant,
     inputs: u64,
     stats: Stats,
@@ -102,7 +104,10 @@ impl<'a> Session<'a> {
             progress: Progress::new(args.progress),
             mode,
             config: args.config(trace),
-            totals: Totals { start: Instant::now(), inputs: 0, stats: Stats::default() },
+            totals: args.stats.map(|format| {
+                let (start, stats) = (Instant::now(), Stats::default());
+                Totals { format, start, inputs: 0, stats }
+            }),
         })
     }
 
@@ -110,12 +115,11 @@ impl<'a> Session<'a> {
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         self.progress.finish();
         // Of one input, people have seen them.
-        let is_news =
-            |format: &StatsFormat| *format == StatsFormat::Json || self.totals.inputs != 1;
-        if let Some(format) = self.args.stats.filter(is_news) {
-            let of = Of::All(self.totals.inputs, self.totals.start.elapsed());
-            let report = Report { stats: &self.totals.stats, of };
-            self.messages.report(None, format, &report.format(format));
+        let is_news = |t: &&Totals| t.format == StatsFormat::Json || t.inputs != 1;
+        if let Some(Totals { format, start, inputs, stats }) = self.totals.as_ref().filter(is_news)
+        {
+            let report = Report { stats, of: Of::All(*inputs, start.elapsed()) };
+            self.messages.report(None, *format, &report.format(*format));
         }
         if let (Some(trace), Some(path)) = (&self.config.trace, &self.args.trace) {
             trace.finish().map_err(|error| no_trace(path, &error))?;
@@ -134,13 +138,13 @@ impl<'a> Session<'a> {
         }
         let observe = |bytes| self.progress.add(bytes);
         let digest = ringsum::hash_planned(&plan, &self.mode, &observe);
-        if let (Some(format), Some(stats)) = (self.args.stats, plan.stats()) {
-            self.totals.inputs += 1;
-            self.totals.stats.add(&stats);
+        if let (Some(totals), Some(stats)) = (&mut self.totals, plan.stats()) {
+            totals.inputs += 1;
+            totals.stats.add(&stats);
             let report = Report { stats: &stats, of: Of::Input(path, plan.choices()) };
-            let text = report.format(format);
+            let text = report.format(totals.format);
             let name = path.as_os_str().as_encoded_bytes();
-            self.progress.suspend(|| self.messages.report(Some(name), format, &text));
+            self.progress.suspend(|| self.messages.report(Some(name), totals.format, &text));
         }
         let digest = digest?;
         self.inputs.finish(&source, path);
