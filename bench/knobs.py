@@ -79,6 +79,7 @@ GROUPS = {
             "--fixed-file",
             "--fixed-buffers --fixed-file",
             "--consume batch",
+            "--consume batch --io-link",
             "--spin",
         ],
     ),

@@ -13,6 +13,10 @@ use crate::error::ErrorKind;
 /// A huge page on x86-64 and on arm64 with 4 KiB pages, in bytes.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Slabs from this size on, in bytes, are in huge pages. What is read out of the page cache goes to one
+/// slot of 256 KiB, for which zeroing 2 MiB would be too much.
+const HUGE_FROM_BYTES: usize = 512 << 10;
+
 /// Slots are placed at multiples of this, in bytes: the largest direct-I/O memory alignment that
 /// devices ask for is a page of 4 KiB.
 const SLOT_ALIGN_BYTES: usize = 4096;
@@ -43,7 +47,7 @@ impl Slab {
         let stride_bytes = (block_bytes as usize).next_multiple_of(SLOT_ALIGN_BYTES);
         let bytes = stride_bytes * slots as usize;
         let reserved = pages == HugePages::Hugetlb;
-        let huge = reserved || (pages == HugePages::Advise && bytes >= HUGE_PAGE_BYTES);
+        let huge = reserved || (pages == HugePages::Advise && bytes >= HUGE_FROM_BYTES);
         let (align, bytes) = match huge {
             // A huge page backs only an aligned range of its own size.
             true => (HUGE_PAGE_BYTES, bytes.next_multiple_of(HUGE_PAGE_BYTES)),
