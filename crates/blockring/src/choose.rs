@@ -2,6 +2,10 @@
 //!
 //! Pure, so that every row can be tested, also those whose device is not in this machine.
 
+mod engine;
+
+pub(crate) use engine::next_best;
+
 use crate::config::{
     CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Order, SLAB_BYTES_MAX,
     SLOTS_MAX, Uring,
@@ -314,89 +318,6 @@ impl Chooser<'_> {
         Ok(cache)
     }
 
-    fn engine(&mut self, cache: CacheMode) -> Result<EngineKind, ErrorKind> {
-        let (engine, why) = match self.config.engine_asked() {
-            None if self.must_pin() => {
-                let engine = EngineKind::IoUring;
-                self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
-                (
-                    engine,
-                    "btrfs reads past the page cache for certain only into pinned memory"
-                        .to_owned(),
-                )
-            }
-            Some(engine) if self.must_pin() && engine != EngineKind::IoUring => {
-                return Err(ErrorKind::Medium(format!(
-                    "btrfs reads past the page cache for certain only into pinned memory, and {engine} \
-                     has none; take the engine io_uring"
-                )));
-            }
-            Some(engine) => {
-                self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
-                (engine, ASKED.to_owned())
-            }
-            None if self.waits_for_device(cache) => self.asynchronous(cache),
-            None if cache == CacheMode::Direct || self.fills(cache) => {
-                let why =
-                    format!("{}: each read waits on a thread of its own", self.facts.file_system);
-                (EngineKind::Pool, why)
-            }
-            None => (
-                EngineKind::Pread,
-                "each thread copies a block into its own cache and consumes it there".to_owned(),
-            ),
-        };
-        self.note("engine", engine.name(), why);
-        Ok(engine)
-    }
-
-    /// Whether the slots must be pinned: where a page of memory is not there yet, btrfs reads the rest
-    /// through the page cache, and says nothing (`btrfs_direct_read` of Linux 6.18).
-    fn must_pin(&self) -> bool {
-        self.config.medium && self.facts.file_system == "btrfs"
-    }
-
-    /// What io_uring is told.
-    fn uring(&self) -> Uring {
-        let asked = self.config.uring;
-        Uring { fixed_buffers: asked.fixed_buffers || self.must_pin(), ..asked }
-    }
-
-    /// Whether an engine can be had, as it was asked for.
-    fn usable(&self, engine: EngineKind) -> Result<(), String> {
-        match engine {
-            EngineKind::IoUring => {
-                if self.config.uring.iopoll {
-                    self.facts.poll_queues.clone()?;
-                }
-                (self.system.io_uring)(&self.config.uring)
-            }
-            EngineKind::Libaio => (self.system.libaio)(),
-            _ => Ok(()),
-        }
-    }
-
-    /// The first that can be had of those that keep a device busy from one thread.
-    fn asynchronous(&self, cache: CacheMode) -> (EngineKind, String) {
-        let no_uring = match self.usable(EngineKind::IoUring) {
-            Ok(()) => {
-                let why = "many reads in flight keep the device busy";
-                return (EngineKind::IoUring, why.to_owned());
-            }
-            Err(why) => why,
-        };
-        match cache {
-            // Through the page cache libaio is not asynchronous.
-            CacheMode::Direct => match self.usable(EngineKind::Libaio) {
-                Ok(()) => (EngineKind::Libaio, format!("no io_uring: {no_uring}")),
-                Err(why) => {
-                    (EngineKind::Pool, format!("no io_uring: {no_uring}; no libaio: {why}"))
-                }
-            },
-            _ => (EngineKind::Pool, format!("no io_uring: {no_uring}")),
-        }
-    }
-
     fn pool_threads(&self) -> u32 {
         self.config.pool_threads.unwrap_or(self.system.profile.pool_threads)
     }
@@ -605,16 +526,6 @@ impl Chooser<'_> {
         };
         self.note("workers", value, why);
         (workers, spread)
-    }
-}
-
-/// What to read with when an engine cannot be had after all.
-pub(crate) fn next_best(engine: EngineKind, cache: CacheMode) -> Option<EngineKind> {
-    match engine {
-        EngineKind::IoUring if cache == CacheMode::Direct => Some(EngineKind::Libaio),
-        EngineKind::IoUring | EngineKind::Libaio => Some(EngineKind::Pool),
-        EngineKind::Pool => Some(EngineKind::Pread),
-        EngineKind::Pread | EngineKind::Stream | EngineKind::Mmap | EngineKind::Null => None,
     }
 }
 
