@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::choose::RingPlan;
-use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order};
+use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, slots_max};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
 use crate::plan::{Advised, Plan};
@@ -44,13 +44,17 @@ struct Place {
 }
 
 impl Batch {
-    /// One place behind the other, all of them zeros.
-    fn new(extents: &[Extent]) -> Result<Batch, ErrorKind> {
+    /// One place behind the other, all of them zeros. Extents that reach past the end fail at once.
+    fn new(extents: &[Extent], source_len: u64) -> Result<Batch, ErrorKind> {
         let mut end = 0_usize;
         let places = extents.iter().map(|extent| {
             let start = end;
-            end = end.saturating_add(extent.len as usize);
-            Place { range: start..end, failed: None }
+            let is_within =
+                extent.offset.checked_add(extent.len.into()).is_some_and(|end| end <= source_len);
+            if is_within {
+                end = end.saturating_add(extent.len as usize);
+            }
+            Place { range: start..end, failed: (!is_within).then(past_the_end) }
         });
         let places: Vec<_> = places.collect();
         // That there is so much is tried first: below, want of it would end the process.
@@ -64,17 +68,10 @@ impl Batch {
         Ok(Batch { bytes, places })
     }
 
-    /// The extents that there is something to read of. Those that reach past the end fail at once.
-    fn within(&mut self, extents: &[Extent], source_len: u64) -> Vec<usize> {
-        let mut wanted = Vec::with_capacity(extents.len());
-        for (index, (extent, place)) in extents.iter().zip(&mut self.places).enumerate() {
-            match extent.offset.checked_add(extent.len.into()) {
-                Some(end) if end <= source_len && extent.len > 0 => wanted.push(index),
-                Some(end) if end <= source_len => {}
-                _ => place.failed = Some(past_the_end()),
-            }
-        }
-        wanted
+    /// The extents that there is something to read of.
+    fn wanted(&self) -> Vec<usize> {
+        let places = self.places.iter().enumerate();
+        places.filter(|(_, place)| !place.range.is_empty()).map(|(index, _)| index).collect()
     }
 
     /// How many extents there were.
@@ -131,8 +128,8 @@ impl<'s> BatchReader<'s> {
     /// Chooses how to read batches of `source`.
     ///
     /// Of `config`, `block_bytes` is the longest read (default: 128 KiB), `depth` the most in flight
-    /// (default: 128), and `slots` as many; a batch is read by the calling thread, so that `workers` is
-    /// left out.
+    /// (default: 128), and `slots` as many, as far as 1 GiB holds them; a batch is read by the calling
+    /// thread, so that `workers`, `threads_max` and `in_order` are left out.
     ///
     /// # Errors
     ///
@@ -141,7 +138,7 @@ impl<'s> BatchReader<'s> {
         let depth = config.depth.unwrap_or(DEPTH);
         let config =
             Config { depth: Some(depth), workers: Some(0), in_order: false, ..config.clone() };
-        let plan = Plan::choose(source, &config, Order::AnyOrder)?;
+        let mut plan = Plan::choose(source, &config, Order::AnyOrder)?;
         let Some(mut ring) = plan.ring().cloned() else {
             let error = io::Error::new(io::ErrorKind::NotSeekable, "it has no places to read at");
             return Err(Error::new(source.path(), ErrorKind::Read { offset: 0, error }));
@@ -151,6 +148,7 @@ impl<'s> BatchReader<'s> {
             ring.depth = depth.min(ring.slots);
         }
         let piece_bytes_max = config.block_bytes.unwrap_or(PIECE_BYTES_MAX);
+        plan.note_batch(piece_bytes_max, &ring);
         // As large as the first batch needs.
         ring.block_bytes = 0;
         Ok(BatchReader { plan, ring, piece_bytes_max, reader: None })
@@ -173,8 +171,9 @@ impl<'s> BatchReader<'s> {
     }
 
     fn read(&mut self, extents: &[Extent]) -> Result<Batch, ErrorKind> {
-        let mut batch = Batch::new(extents)?;
-        let mut wanted = batch.within(extents, self.plan.source().len().unwrap_or(0));
+        // A regular file without a length is empty here.
+        let mut batch = Batch::new(extents, self.plan.source().len().unwrap_or(0))?;
+        let mut wanted = batch.wanted();
         let mut joins = true;
         while !wanted.is_empty() {
             let pieces = self.cut(extents, wanted, joins);
@@ -208,7 +207,14 @@ impl<'s> BatchReader<'s> {
         let job = Job { extents: list, ..self.plan.job(&self.ring, 0..0) };
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
-            None => Reader::new(&job, &self.ring, self.ring.slots, false)?,
+            None => {
+                let slots = self.ring.slots.min(slots_max(self.ring.block_bytes));
+                self.plan.with_fallback(
+                    &mut self.ring,
+                    || true,
+                    |ring| Reader::new(&job, ring, slots, false),
+                )?
+            }
         };
         let _advised =
             (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(self.plan.source()));

@@ -4,7 +4,7 @@ use super::*;
 
 fn pieces(extents: &[(u64, u32)], align: u32, most: u32) -> (Vec<(u64, u32)>, Vec<Vec<usize>>) {
     let extents: Vec<_> = extents.iter().map(|&(offset, len)| Extent { offset, len }).collect();
-    let wanted = Batch::new(&extents).unwrap().within(&extents, 10_000);
+    let wanted = Batch::new(&extents, 10_000).unwrap().wanted();
     let (align, most) = (align.into(), most.into());
     let pieces = Pieces::of(&extents, wanted, Cut { align, most, joins: true });
     let list = pieces.list.iter().map(|piece| (piece.offset, piece.len)).collect();
@@ -41,8 +41,8 @@ fn neighbours_are_joined_and_the_long_are_cut() {
 fn what_reaches_past_the_end_fails_alone() {
     let extents = [(9_999, 1), (9_999, 2), (u64::MAX, 1), (10_000, 0)];
     let extents = extents.map(|(offset, len)| Extent { offset, len });
-    let mut batch = Batch::new(&extents).unwrap();
-    assert_eq!(batch.within(&extents, 10_000), [0]);
+    let batch = Batch::new(&extents, 10_000).unwrap();
+    assert_eq!(batch.wanted(), [0]);
     let failed: Vec<_> = batch.iter().map(|result| result.is_err()).collect();
     assert_eq!(failed, [false, true, true, false]);
 }

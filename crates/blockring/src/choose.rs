@@ -7,12 +7,13 @@ mod engine;
 pub(crate) use engine::next_best;
 
 use crate::config::{
-    CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Order, SLAB_BYTES_MAX,
-    SLOTS_MAX, Uring,
+    BLOCK_BYTES_MAX, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Order,
+    SLAB_BYTES_MAX, SLOTS_MAX, Uring, slots_max,
 };
 use crate::error::ErrorKind;
 use crate::facts::{Facts, Storage};
 use crate::profile::Profile;
+use crate::rate::RateLimit;
 use crate::source::SourceKind;
 
 /// Block of streams, in bytes: more than a pipe gives at once helps nobody.
@@ -85,7 +86,7 @@ pub(crate) struct System<'a> {
 }
 
 /// A size in the largest unit that divides it.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
         Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
@@ -153,13 +154,19 @@ pub(crate) fn decide(
     Ok((ring, chooser.choices))
 }
 
+/// The longest block, in bytes, where only so much may be read in a second: an eighth of that.
+fn limited_block_bytes(limit: &RateLimit) -> u32 {
+    let most = limit.bytes_per_s().get() / 8;
+    1 << most.clamp(4096, BLOCK_BYTES_MAX.into()).ilog2()
+}
+
 /// How to read what has no places, or does not say how long it is: there is one way. `what` it is, and
 /// `why` it is read so.
 pub(crate) fn decide_stream(what: &str, why: &str, config: &Config) -> (RingPlan, Vec<Choice>) {
     let workers = config.workers.unwrap_or(0).min(1);
-    let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES);
-    let slots_max = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32;
-    let slots = config.slots.unwrap_or(1 + workers).min(slots_max);
+    let limited = config.rate_limit.as_ref().map_or(u32::MAX, limited_block_bytes);
+    let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES.min(limited));
+    let slots = config.slots.unwrap_or(1 + workers).min(slots_max(block_bytes));
     let ring = RingPlan {
         engine: EngineKind::Stream,
         cache: CacheMode::Buffered,
@@ -179,12 +186,21 @@ pub(crate) fn decide_stream(what: &str, why: &str, config: &Config) -> (RingPlan
         uring: Uring::default(),
     };
     let asked = |is_asked| if is_asked { ASKED } else { "the default for streams" };
+    let workers_why = match config.workers {
+        Some(n @ 2..) => format!("asked for {n}; in order, one consumes"),
+        workers => asked(workers.is_some()).to_owned(),
+    };
+    let slots_why = match config.slots {
+        Some(n) if n > slots => format!("clamped to 1 GiB (asked for: {n})"),
+        slots => asked(slots.is_some()).to_owned(),
+    };
     let choice = |what, value: String, why: &str| Choice { what, value, why: why.to_owned() };
     let choices = vec![
         choice("engine", ring.engine.name().to_owned(), &format!("{what}: {why}")),
         choice("block", size(block_bytes.into()), asked(config.block_bytes.is_some())),
-        choice("slots", slots.to_string(), asked(config.slots.is_some())),
-        choice("workers", workers.to_string(), asked(config.workers.is_some())),
+        choice("depth", "1".to_owned(), "a stream is read by one read after another"),
+        choice("slots", slots.to_string(), &slots_why),
+        choice("workers", workers.to_string(), &workers_why),
     ];
     (ring, choices)
 }
@@ -384,12 +400,11 @@ impl Chooser<'_> {
             None if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
             None => (cached_block_bytes, "stays in the core's cache between read and consumer"),
         };
-        if let (Some(limit), None) = (&self.config.rate_limit, self.config.block_bytes) {
-            let most = limit.bytes_per_s().get() / 8;
-            if u64::from(block_bytes) > most {
-                block_bytes = 1 << most.max(4096).ilog2();
-                why = "an eighth of a second at the most that may be read";
-            }
+        if let (Some(limit), None) = (&self.config.rate_limit, self.config.block_bytes)
+            && block_bytes > limited_block_bytes(limit)
+        {
+            block_bytes = limited_block_bytes(limit);
+            why = "an eighth of a second at the most that may be read";
         }
         if let (Some(slots), None) = (self.config.slots, self.config.block_bytes) {
             let most = (SLAB_BYTES_MAX / u64::from(slots)) as u32;
@@ -417,7 +432,7 @@ impl Chooser<'_> {
         let config = self.config;
         // A slab of more blocks than there are is only in the way.
         let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
-        let slots_max = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32;
+        let slots_max = slots_max(block_bytes);
         let hands_over = self.order == Order::InOrder && config.workers.is_some_and(|n| n > 0);
         let (depth_wanted, depth_why) = match config.depth {
             Some(depth) => (depth, ASKED.to_owned()),
@@ -471,9 +486,10 @@ impl Chooser<'_> {
             None if !engine.is_synchronous() => (slots / workers).clamp(2.min(slots), slots),
             _ => slots,
         };
-        let most = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32;
+        let most = slots_max(block_bytes);
         let most = most.saturating_sub(slots) / workers;
-        match most < wanted && (self.config.slots.is_some() || most == 0) {
+        let is_asked = self.config.slots.is_some() && self.config.workers.is_some();
+        match most < wanted && (is_asked || most == 0) {
             true => Err(ConfigError::Slab { slots, block_bytes, threads: workers + 1 }.into()),
             false => Ok(wanted.min(most)),
         }
@@ -494,7 +510,7 @@ impl Chooser<'_> {
         let blocks = self.facts.len.div_ceil(block_bytes.into());
         let useful = (self.facts.len / WORKER_BYTES_MIN).min(blocks - 1).min(1024) as u32;
         // Each needs a slot at least, within the bound on all of them.
-        let room = (SLAB_BYTES_MAX / u64::from(block_bytes)) as u32 - slots;
+        let room = slots_max(block_bytes) - slots;
         let spare = (threads_max - 1).min(useful).min(room);
         let (workers, spread, why) = match (self.config.workers, self.order) {
             (Some(n @ 0..=1), _) => (n, Spread::Asked, ASKED.to_owned()),

@@ -329,6 +329,25 @@ fn many_threads_share_the_bound_on_memory() {
     assert!(matches!(refused, Err(ErrorKind::Config(ConfigError::Slab { threads: 1025, .. }))));
 }
 
+/// What nobody asked for gives way to what was asked for.
+#[test]
+fn slots_that_fill_the_bound_leave_no_room_for_workers_and_are_no_error() {
+    for engine in [None, Some(EngineKind::Pread), Some(EngineKind::Pool)] {
+        for slots in [9, 10, 16] {
+            let config = Config {
+                engine,
+                slots: Some(slots),
+                depth: Some(slots),
+                block_bytes: Some(64 << 20),
+                ..Config::default()
+            };
+            let plan = any_order(facts(), config);
+            let all = u64::from(plan.slots + plan.workers * plan.worker_slots);
+            assert!(plan.slots == slots && all * (64 << 20) <= SLAB_BYTES_MAX, "{plan:?}");
+        }
+    }
+}
+
 #[test]
 fn threads_are_as_many_as_help() {
     let resident = |len| Facts { len, resident: Some(1.0), ..facts() };

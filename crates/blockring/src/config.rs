@@ -27,6 +27,16 @@ pub const POOL_THREADS_MAX: u32 = 1024;
 /// Longest time that a polling thread of the kernel may be idle before it sleeps, in milliseconds.
 pub const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
 
+/// Slots are placed at multiples of this, in bytes: the largest direct-I/O memory alignment that
+/// devices ask for is a page of 4 KiB.
+pub(crate) const SLOT_ALIGN_BYTES: u32 = 4096;
+
+/// Most slots for blocks of this size, within [`SLAB_BYTES_MAX`].
+pub(crate) fn slots_max(block_bytes: u32) -> u32 {
+    let stride_bytes = block_bytes.max(1).next_multiple_of(SLOT_ALIGN_BYTES);
+    (SLAB_BYTES_MAX / u64::from(stride_bytes)) as u32
+}
+
 /// How a request reaches the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -304,7 +314,7 @@ pub enum ConfigError {
         "{slots} slots of {block_bytes} bytes on {threads} thread{} are more than 1 GiB: take at \
          most {} slots of this size in all",
         if *.threads == 1 { "" } else { "s" },
-        SLAB_BYTES_MAX / u64::from(*.block_bytes)
+        slots_max(*.block_bytes)
     )]
     Slab {
         /// Slots asked for.
@@ -343,7 +353,7 @@ impl Config {
             return Err(ConfigError::Range { name: "I/O priority", value, min, max });
         }
         if let (Some(slots), Some(block_bytes)) = (self.slots, self.block_bytes)
-            && u64::from(slots) * u64::from(block_bytes) > SLAB_BYTES_MAX
+            && slots > slots_max(block_bytes)
         {
             return Err(ConfigError::Slab { slots, block_bytes, threads: 1 });
         }
@@ -363,6 +373,10 @@ impl Config {
                     && (self.medium
                         || self.cache.is_some_and(|cache| cache != CacheMode::Buffered)),
                 "engine mmap reads the page cache itself: it goes with cache mode buffered only",
+            ),
+            (
+                self.engine == Some(EngineKind::Mmap) && self.huge_pages != HugePages::default(),
+                "engine mmap has no slots, so no huge pages for them",
             ),
             (
                 self.uring.is_set() && other_engine(EngineKind::IoUring),

@@ -56,11 +56,6 @@ impl Extents {
         self.next.store(STOPPED, Ordering::Relaxed);
     }
 
-    /// Whether [`stop`](Extents::stop) was called.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.next.load(Ordering::Relaxed) >= STOPPED
-    }
-
     /// Whether nothing was dealt out yet, and nothing stopped.
     pub(crate) fn is_untouched(&self) -> bool {
         self.next.load(Ordering::Relaxed) == 0
@@ -122,9 +117,7 @@ mod tests {
     fn after_a_stop_nothing_is_dealt_out() {
         let extents = Extents::new(0..10_000, 1000);
         extents.claim();
-        assert!(!extents.is_stopped());
         extents.stop();
-        assert!(extents.is_stopped());
         assert_eq!((extents.claim(), extents.left()), (None, 0));
         assert!(!extents.is_untouched());
     }

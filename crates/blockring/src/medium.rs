@@ -168,8 +168,18 @@ fn device(number: u64, layers_left: u32) -> Result<(), String> {
     if is_numbered("loop") {
         return loop_device(disk, &name, layers_left);
     }
-    // What it is made of: the disks of an LVM volume, a RAID, an encrypted device.
-    let Ok(slaves) = fs::read_dir(disk.join("slaves")) else { return Ok(()) };
+    // Drivers of disks, and of what is made of disks (LVM, encryption, RAID); not those of programs
+    // (ublk) and of file systems with caches of their own (ZFS volumes).
+    let drivers = ["nvme", "mmcblk", "pmem", "sd", "vd", "xvd", "hd", "sr", "dm-", "md"];
+    if !drivers.into_iter().any(|driver| name.starts_with(driver)) {
+        return Err(format!("it is not known whether {name} holds its content itself"));
+    }
+    let slaves = match fs::read_dir(disk.join("slaves")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        slaves => {
+            slaves.map_err(|error| format!("what {name} is made of is not known: {error}"))?
+        }
+    };
     for slave in slaves {
         let slave = slave.and_then(|slave| device_number(&slave.path().join("dev")));
         let slave =

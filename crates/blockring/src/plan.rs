@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::{Advice, fadvise};
@@ -38,8 +39,10 @@ pub struct Plan<'s> {
     source: &'s Source,
     way: Way,
     order: Order,
-    /// The source opened for direct reads, where they were chosen.
-    direct: Option<File>,
+    /// The source opened once more: for direct reads, or for a file position of its own.
+    own: Option<File>,
+    /// Held by a run that moves the file position.
+    position: Mutex<()>,
     choices: Vec<Choice>,
     rate_limit: Option<RateLimit>,
     io_priority: Option<IoPriority>,
@@ -104,12 +107,13 @@ impl<'s> Plan<'s> {
     pub fn choose(source: &'s Source, config: &Config, order: Order) -> Result<Plan<'s>, Error> {
         let made = config.validate().map_err(ErrorKind::from);
         let made = made.and_then(|()| Plan::choose_way(source, config, order));
-        let (way, order, direct, choices) = made.map_err(|kind| Error::new(source.path(), kind))?;
+        let (way, order, own, choices) = made.map_err(|kind| Error::new(source.path(), kind))?;
         Ok(Plan {
             source,
             way,
             order,
-            direct,
+            own,
+            position: Mutex::default(),
             choices,
             rate_limit: config.rate_limit.clone(),
             io_priority: config.io_priority,
@@ -143,8 +147,16 @@ impl<'s> Plan<'s> {
         };
         let (ring, choices) = choose::decide(&facts, config, order, &system)?;
         let direct = facts.direct_file.take().filter(|_| ring.cache == CacheMode::Direct);
+        // Others may read the same source meanwhile.
+        let own = match direct {
+            None if ring.engine.is_sequential() => Some(source.reopen().map_err(|error| {
+                let why = format!("it needs a file position of its own: {error}");
+                ErrorKind::Engine { engine: ring.engine, why }
+            })?),
+            direct => direct,
+        };
         let (order, engine_asked) = (ring.order, config.engine_asked().is_some());
-        Ok((Way::Ring { ring, engine_asked }, order, direct, choices))
+        Ok((Way::Ring { ring, engine_asked }, order, own, choices))
     }
 
     fn stream(source: &'s Source, config: &Config) -> Result<(Way, Vec<Choice>), ErrorKind> {
@@ -209,7 +221,8 @@ impl<'s> Plan<'s> {
     /// # Errors
     ///
     /// The first failed read, a change of the source while it was read, or what `consume` returned:
-    /// then the consumer has seen a part of the source at most.
+    /// then the consumer has seen a part of the source at most. On a pipe, a `consume` that fails on a
+    /// thread of its own (`workers`) is noticed when the next bytes come.
     ///
     /// # Panics
     ///
@@ -355,7 +368,50 @@ impl<'s> Plan<'s> {
     pub(crate) fn ring(&self) -> Option<&RingPlan> {
         match &self.way {
             Way::Ring { ring, .. } => Some(ring),
+            // It may be a file that is empty: then every place is past the end.
+            Way::Stream { ring, .. } if self.source.kind() == SourceKind::File => Some(ring),
             Way::Whole(_) | Way::Stream { .. } => None,
+        }
+    }
+
+    /// Says what a batch is read with, in place of what a run from start to end would be.
+    pub(crate) fn note_batch(&mut self, piece_bytes_max: u32, ring: &RingPlan) {
+        for choice in &mut self.choices {
+            let (value, why) = match choice.what {
+                "block" => (choose::size(piece_bytes_max.into()), "at most, in a batch"),
+                "depth" => (ring.depth.to_string(), "in a batch"),
+                "slots" => (ring.slots.to_string(), "in a batch, as far as memory allows"),
+                "workers" => ("0".to_owned(), "a batch is read by its thread"),
+                _ => continue,
+            };
+            (choice.value, choice.why) = (value, why.to_owned());
+        }
+    }
+
+    /// Makes something with the engine of `ring`, or with the next best while that cannot be had: it
+    /// worked a moment ago, but not for a ring of this size, or not any more. `is_untouched`: nothing has
+    /// been dealt out yet, so that nothing is lost by another.
+    pub(crate) fn with_fallback<R>(
+        &self,
+        ring: &mut RingPlan,
+        is_untouched: impl Fn() -> bool,
+        mut make: impl FnMut(&RingPlan) -> Result<R, ErrorKind>,
+    ) -> Result<R, ErrorKind> {
+        let may_fall_back = match &self.way {
+            // Where something of io_uring's is needed, no other engine will do.
+            Way::Ring { engine_asked, .. } => !engine_asked && !ring.uring.is_set(),
+            Way::Stream { .. } | Way::Whole(_) => false,
+        };
+        loop {
+            match make(ring) {
+                Err(ErrorKind::Engine { engine, why }) if may_fall_back && is_untouched() => {
+                    match choose::next_best(engine, ring.cache) {
+                        Some(engine) => ring.engine = engine,
+                        None => return Err(ErrorKind::Engine { engine, why }),
+                    }
+                }
+                result => return result,
+            }
         }
     }
 
@@ -366,7 +422,7 @@ impl<'s> Plan<'s> {
             (_, Some(len)) => (Some(len), range.start.min(len)..range.end.min(len)),
         };
         Job {
-            fd: self.direct.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
+            fd: self.own.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
             seekable: source_len.is_some(),
             flags: if ring.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 },
             align: ring.align,
@@ -382,30 +438,14 @@ impl<'s> Plan<'s> {
         range: Range<u64>,
         mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
-        let (ring, may_fall_back) = match &self.way {
-            // Where something of io_uring's is needed, no other engine will do.
-            Way::Ring { ring, engine_asked } => (ring, !engine_asked && !ring.uring.is_set()),
-            Way::Stream { ring, .. } => (ring, false),
-            Way::Whole(_) => return Ok(()),
-        };
+        let (Way::Ring { ring, .. } | Way::Stream { ring, .. }) = &self.way else { return Ok(()) };
         let job = self.job(ring, range);
+        let _turn = ring
+            .engine
+            .is_sequential()
+            .then(|| self.position.lock().unwrap_or_else(PoisonError::into_inner));
         let _advised = ring.advise.then(|| Advised::sequential(self.source));
-        let mut ring = ring.clone();
-        loop {
-            match run(&job, &ring) {
-                // It worked a moment ago, but not for a ring of this size, or not any more. As long as
-                // nothing has been dealt out, nothing is lost.
-                Err(ErrorKind::Engine { engine, why })
-                    if may_fall_back && job.extents.is_untouched() =>
-                {
-                    match choose::next_best(engine, ring.cache) {
-                        Some(engine) => ring.engine = engine,
-                        None => return Err(ErrorKind::Engine { engine, why }),
-                    }
-                }
-                result => return result,
-            }
-        }
+        self.with_fallback(&mut ring.clone(), || job.extents.is_untouched(), |ring| run(&job, ring))
     }
 
     fn read_whole(
@@ -419,7 +459,10 @@ impl<'s> Plan<'s> {
             return Ok(());
         }
         if let Some(limit) = &self.rate_limit {
-            limit.wait(len.into(), || false);
+            while !limit.due_in().is_zero() {
+                limit.nap();
+            }
+            limit.charge(len.into());
         }
         let mut recorder = self.recording.recorder("reads", 1);
         let mut request = Request::new(Extent { index: 0, offset: range.start, len });

@@ -42,15 +42,6 @@ pub(crate) struct Job<'a> {
     pub(crate) recording: &'a Recording,
 }
 
-impl Job<'_> {
-    /// Waits until `bytes` may be read, or the run is over.
-    fn keep_to_the_limit(&self, bytes: u32) {
-        if let Some(limit) = self.rate_limit {
-            limit.wait(bytes.into(), || self.extents.is_stopped());
-        }
-    }
-}
-
 /// The shape of a ring, and how it turns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
@@ -78,6 +69,11 @@ unsafe impl Send for Finished {}
 pub(crate) trait Deliver {
     /// Takes a block. True: it is consumed already; false: its slot comes back later.
     fn deliver(&mut self, block: Finished) -> Result<bool, ErrorKind>;
+
+    /// Whether blocks are consumed before [`deliver`](Deliver::deliver) returns.
+    fn consumes_here(&self) -> bool {
+        true
+    }
 
     /// Takes the news that a block cannot be had, at its turn. With an error the run ends.
     fn failed(&mut self, _extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
@@ -119,6 +115,10 @@ pub(crate) struct Pump<'a> {
     flush_at: u32,
     done: Vec<Completion>,
     returned: Vec<u32>,
+    /// Whether blocks are consumed on this thread.
+    consumes_here: bool,
+    /// Since when there is nothing to consume.
+    waiting: Option<Start>,
     recorder: Recorder<'a>,
 }
 
@@ -155,7 +155,16 @@ impl<'a> Pump<'a> {
             },
             done: Vec::with_capacity(depth as usize),
             returned: Vec::with_capacity(slots as usize),
+            consumes_here: true,
+            waiting: None,
             recorder: job.recording.recorder("reads", slots),
+        }
+    }
+
+    /// The consumer had to wait for a read, if it is this thread: another takes that down itself.
+    fn waited(&mut self, start: Start) {
+        if self.consumes_here {
+            self.recorder.waited_for_device(start);
         }
     }
 
@@ -166,6 +175,7 @@ impl<'a> Pump<'a> {
     /// The first that a read, the consumer or the system gives. Requests may then still be in
     /// flight: dropping the pump ends them.
     pub(crate) fn run(&mut self, to: &mut dyn Deliver) -> Result<(), ErrorKind> {
+        self.consumes_here = to.consumes_here();
         loop {
             self.take_returned(to)?;
             if self.consume == Consume::Each || !self.ring.can_lend() {
@@ -175,10 +185,14 @@ impl<'a> Pump<'a> {
                 to.backlog(self.ring.backlog(), self.ring.depth());
                 self.lend(slot, to)?;
             } else if self.ring.in_flight() > 0 {
-                let start = self.recorder.start();
+                let start = *self.waiting.get_or_insert(self.recorder.start());
                 let sleep = !self.spin && to.may_sleep();
                 self.wait(sleep)?;
-                self.recorder.waited_for_device(start);
+                // Looks in vain are one wait.
+                if sleep || self.ring.can_lend() {
+                    self.waiting = None;
+                    self.waited(start);
+                }
             } else if self.ring.lent() > 0 {
                 let start = self.recorder.start();
                 to.wait_returned();
@@ -193,9 +207,11 @@ impl<'a> Pump<'a> {
 
     /// Requests extents while there are slots for them.
     fn request(&mut self) -> Result<(), ErrorKind> {
-        while self.ring.can_request() {
+        while self.ring.can_request() && self.may_read() {
             let Some(extent) = self.job.extents.claim() else { break };
-            self.job.keep_to_the_limit(extent.len);
+            if let Some(limit) = self.job.rate_limit {
+                limit.charge(extent.len.into());
+            }
             let slot = self.ring.request().expect("can_request said so");
             let request = Request::new(extent);
             let lent = self.recorder.start();
@@ -210,6 +226,23 @@ impl<'a> Pump<'a> {
             self.wait(false)?;
         }
         Ok(())
+    }
+
+    /// Whether the limit on bytes per second allows the next read. With nothing else to do, it is waited
+    /// for; otherwise the caller goes on, and comes back.
+    fn may_read(&mut self) -> bool {
+        let Some(limit) = self.job.rate_limit else { return true };
+        let is_busy = self.ring.in_flight() > 0 || self.ring.can_lend() || self.ring.lent() > 0;
+        while !limit.due_in().is_zero() {
+            if is_busy {
+                return false;
+            }
+            if self.job.extents.left() == 0 {
+                break;
+            }
+            limit.nap();
+        }
+        true
     }
 
     /// Asks for what is missing of the extent of `slot`. True: it is whole already, or never will be.
@@ -227,7 +260,7 @@ impl<'a> Pump<'a> {
                     return false;
                 }
                 Ok(Some(completion)) => {
-                    self.recorder.waited_for_device(start);
+                    self.waited(start);
                     if self.complete(completion) {
                         return true;
                     }
@@ -259,13 +292,16 @@ impl<'a> Pump<'a> {
         let request = &mut self.reading_mut(slot).request;
         let (offset, len) = (request.extent.offset, request.extent.len);
         let complete = request.complete(result, align, source_len);
-        let was_cut_off = request.extent.len < len;
+        let was_cut_off = Some(len - request.extent.len).filter(|not_there| *not_there > 0);
         self.recorder.completed(slot, offset, Brought::by(&complete, moved));
         match complete {
             Ok(true) => {
                 self.ring.complete(slot);
-                if was_cut_off {
+                if let Some(not_there) = was_cut_off {
                     self.job.extents.stop();
+                    if let Some(limit) = self.job.rate_limit {
+                        limit.give_back(not_there.into());
+                    }
                 }
                 true
             }

@@ -1,7 +1,7 @@
 //! A bound on bytes per second that runs share.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,26 +34,40 @@ impl RateLimit {
         self.0.bytes_per_s
     }
 
-    /// Waits until a read of `bytes` may begin, or until `is_over`.
-    pub(crate) fn wait(&self, bytes: u64, is_over: impl Fn() -> bool) {
-        let begin = self.reserve(bytes, Instant::now());
-        loop {
-            let left = begin.saturating_duration_since(Instant::now());
-            if left.is_zero() || is_over() {
-                return;
-            }
-            thread::sleep(left.min(NAP));
-        }
+    /// How long it is until the next read may begin.
+    pub(crate) fn due_in(&self) -> Duration {
+        self.next().saturating_duration_since(Instant::now())
     }
 
-    /// When a read of `bytes`, asked for at `now`, may begin; the next one must wait for its end.
-    fn reserve(&self, bytes: u64, now: Instant) -> Instant {
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.0.bytes_per_s.get());
-        let time = Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX));
-        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Waits until the next read may begin, or for a moment: so that a run that was given up ends.
+    pub(crate) fn nap(&self) {
+        thread::sleep(self.due_in().min(NAP));
+    }
+
+    /// A read of `bytes` begins.
+    pub(crate) fn charge(&self, bytes: u64) {
+        self.charge_at(bytes, Instant::now());
+    }
+
+    fn charge_at(&self, bytes: u64, now: Instant) {
+        let mut next = self.next();
         let begin = (*next).max(now);
-        *next = begin.checked_add(time).unwrap_or(begin);
-        begin
+        *next = begin.checked_add(self.time_of(bytes)).unwrap_or(begin);
+    }
+
+    /// So many bytes of what was charged were not there to be read.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let mut next = self.next();
+        *next = next.checked_sub(self.time_of(bytes)).unwrap_or(*next);
+    }
+
+    fn time_of(&self, bytes: u64) -> Duration {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.0.bytes_per_s.get());
+        Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
+    }
+
+    fn next(&self) -> MutexGuard<'_, Instant> {
+        self.0.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,18 +81,24 @@ mod tests {
         let shared = limit.clone();
         let start = Instant::now();
         let ms = |n| Duration::from_millis(n);
-        assert_eq!(limit.reserve(500, start), start);
-        assert_eq!(shared.reserve(500, start + ms(100)), start + ms(500));
+        limit.charge_at(500, start);
+        assert_eq!(*limit.next(), start + ms(500));
+        shared.charge_at(500, start + ms(100));
+        assert_eq!(*limit.next(), start + ms(1000));
         // A pause is lost.
-        assert_eq!(limit.reserve(1, start + ms(5000)), start + ms(5000));
-        assert_eq!(limit.reserve(1, start + ms(5000)), start + ms(5001));
+        limit.charge_at(1, start + ms(5000));
+        assert_eq!(*limit.next(), start + ms(5001));
+        limit.charge_at(100, start);
+        limit.give_back(60);
+        assert_eq!(*limit.next(), start + ms(5041));
     }
 
     #[test]
-    fn a_run_that_is_over_does_not_wait() {
+    fn no_number_overflows() {
         let limit = RateLimit::new(NonZero::new(1).unwrap());
-        limit.wait(1 << 40, || false);
-        limit.wait(1, || true);
-        limit.wait(u64::MAX, || true);
+        limit.charge(u64::MAX);
+        limit.charge(u64::MAX);
+        limit.give_back(u64::MAX);
+        assert!(limit.due_in() > Duration::ZERO);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::config::HugePages;
+use crate::config::{self, HugePages};
 use crate::error::ErrorKind;
 
 /// A huge page on x86-64 and on arm64 with 4 KiB pages, in bytes.
@@ -17,9 +17,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// slot of 256 KiB, for which zeroing 2 MiB would be too much.
 const HUGE_FROM_BYTES: usize = 512 << 10;
 
-/// Slots are placed at multiples of this, in bytes: the largest direct-I/O memory alignment that
-/// devices ask for is a page of 4 KiB.
-const SLOT_ALIGN_BYTES: usize = 4096;
+const SLOT_ALIGN_BYTES: usize = config::SLOT_ALIGN_BYTES as usize;
 
 /// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
 pub(crate) struct Slab {

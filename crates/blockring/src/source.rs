@@ -179,9 +179,18 @@ impl Source {
     /// Opens the same inode again, with `O_DIRECT`: the flag belongs to the open file, which others
     /// may share (standard input), and a path may name another file by now.
     pub(crate) fn reopen_direct(&self) -> io::Result<File> {
+        self.reopen_with(rustix::fs::OFlags::DIRECT)
+    }
+
+    /// Opens the same inode again, with a file position of its own.
+    pub(crate) fn reopen(&self) -> io::Result<File> {
+        self.reopen_with(rustix::fs::OFlags::empty())
+    }
+
+    fn reopen_with(&self, flags: rustix::fs::OFlags) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags, open};
         let fd = rustix::fd::AsRawFd::as_raw_fd(&self.file);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
         Ok(open(format!("/proc/self/fd/{fd}"), flags, Mode::empty())?.into())
     }
 

@@ -5,6 +5,7 @@
 //! recorder that is off is one branch for each event, and takes no time of day.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ pub struct Stats {
     /// Processor time of the whole process meanwhile, kernel included: that of other threads of the
     /// program, too.
     pub cpu: Duration,
-    /// Threads that consumed.
+    /// Threads that consumed; of several runs, the most.
     pub threads: u32,
     /// Reads asked of the engine, those of a missing rest among them.
     pub requests: u64,
@@ -171,12 +172,14 @@ impl Stats {
 pub(crate) struct Recording {
     stats: Option<Mutex<Stats>>,
     trace: Option<Trace>,
+    /// Threads that consumed in this run.
+    threads: AtomicU32,
 }
 
 impl Recording {
     pub(crate) fn new(config: &Config) -> Recording {
         let stats = config.stats.then(Mutex::default);
-        Recording { stats, trace: config.trace.clone() }
+        Recording { stats, trace: config.trace.clone(), threads: AtomicU32::new(0) }
     }
 
     /// A recorder for this thread, over so many slots. `what` names the thread in a trace.
@@ -209,6 +212,7 @@ impl Recording {
         if let Some(mut stats) = self.lock() {
             stats.wall += start.elapsed();
             stats.cpu += cpu_time().saturating_sub(cpu);
+            stats.threads = stats.threads.max(self.threads.swap(0, Ordering::Relaxed));
         }
         result
     }
@@ -375,7 +379,7 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         if let Some(mut stats) = self.into.lock() {
             stats.bytes += self.stats.bytes;
-            stats.threads += u32::from(self.stats.bytes > 0);
+            self.into.threads.fetch_add(u32::from(self.stats.bytes > 0), Ordering::Relaxed);
             stats.add_thread(&self.stats);
         }
     }

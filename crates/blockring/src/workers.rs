@@ -273,6 +273,10 @@ struct Lender<'a> {
 }
 
 impl Deliver for Lender<'_> {
+    fn consumes_here(&self) -> bool {
+        false
+    }
+
     fn deliver(&mut self, finished: Finished) -> Result<bool, ErrorKind> {
         match self.handover.push(finished) {
             true => Ok(false),
@@ -319,15 +323,16 @@ fn consume_handed_over(
     consume: ConsumeInOrder<'_>,
 ) -> Result<(), BoxError> {
     /// Tells the pump that nobody consumes any more, on every way out.
-    struct End<'a>(&'a Handover<Finished>, Option<&'a Waker>);
+    struct End<'a>(&'a Job<'a>, &'a Handover<Finished>, Option<&'a Waker>);
     impl Drop for End<'_> {
         fn drop(&mut self) {
-            if self.0.end() {
-                wake(self.1);
+            self.0.extents.stop();
+            if self.1.end() {
+                wake(self.2);
             }
         }
     }
-    let _end = End(handover, waker);
+    let _end = End(job, handover, waker);
     let mut recorder = job.recording.recorder("consumes", 0);
     loop {
         let start = recorder.start();

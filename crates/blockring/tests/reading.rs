@@ -453,3 +453,105 @@ fn an_engine_that_cannot_be_had_is_refused_by_name() {
     assert!(error.to_string().contains("engine io_uring cannot be used"), "{error}");
     assert!(error.to_string().contains("name no engine"), "{error}");
 }
+
+/// Two runs over one source, of which one jumps about: each has a file position of its own.
+#[test]
+fn two_runs_at_once_do_not_meet() {
+    let expected = content(LEN);
+    let scratch = Scratch::new(&expected);
+    let source = Source::open(&scratch.0).unwrap();
+    for (engine, cache) in ways() {
+        let config = config(engine, cache, 0);
+        let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
+        let check = |block: Block<'_>| {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            let from = block.offset as usize;
+            let is_right = block.bytes == &expected[from..][..block.bytes.len()];
+            if is_right { Ok(()) } else { Err("other bytes".into()) }
+        };
+        std::thread::scope(|scope| {
+            let other = Plan::choose(&source, &config, Order::InOrder).unwrap();
+            let jumps = scope.spawn(move || {
+                (0..20).try_for_each(|i| {
+                    other.range_in_order((20 - i) * 65_536..(21 - i) * 65_536, check)
+                })
+            });
+            // And two of one plan.
+            let twin = scope.spawn(|| plan.in_order(check));
+            plan.in_order(check).unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
+            twin.join().unwrap().unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
+            jumps.join().unwrap().unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
+        });
+    }
+}
+
+/// With a limit, blocks come one after another in their time, not all at its end.
+#[test]
+fn a_limit_spreads_reads_evenly() {
+    let scratch = Scratch::new(&content(10 << 16));
+    let limit = std::num::NonZero::new(1 << 20).unwrap();
+    for (engine, cache) in ways() {
+        let config = Config {
+            rate_limit: Some(blockring::RateLimit::new(limit)),
+            ..config(engine, cache, 0)
+        };
+        let source = Source::open(&scratch.0).unwrap();
+        let start = std::time::Instant::now();
+        let mut times = Vec::new();
+        Plan::choose(&source, &config, Order::InOrder)
+            .unwrap()
+            .in_order(|_| {
+                times.push(start.elapsed().as_secs_f64());
+                Ok(())
+            })
+            .unwrap();
+        // A block is a sixteenth of a second. No block is early; how late it is, is the machine's
+        // business, but the first need not wait for the last.
+        let is_early = |(i, time): (usize, &f64)| *time < i as f64 / 16.0 - 0.001;
+        assert!(!times.iter().enumerate().any(is_early), "{engine} {cache}: {times:?}");
+        assert!(times[9] - times[0] > 0.3, "{engine} {cache}: in a burst: {times:?}");
+    }
+}
+
+/// Who is waited for, with the consumer on this thread and on another.
+#[test]
+fn the_bottleneck_is_the_consumer_that_takes_its_time() {
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    for workers in [0, 1] {
+        let config =
+            Config { stats: true, ..config(EngineKind::Pool, CacheMode::Buffered, workers) };
+        let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
+        plan.in_order(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            Ok(())
+        })
+        .unwrap();
+        let stats = plan.stats().unwrap();
+        assert_eq!(stats.bottleneck(), blockring::Bottleneck::Consuming, "{workers}: {stats:?}");
+        assert_eq!(stats.threads, 1);
+        assert!(
+            stats.consuming > stats.wall / 2 && stats.device_wait < stats.wall / 4,
+            "{stats:?}"
+        );
+    }
+}
+
+/// A consumer that fails is heard at once, though the limit would let the next read wait for long.
+#[test]
+fn a_consumer_that_fails_does_not_wait_for_the_limit() {
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    let limit = std::num::NonZero::new(2000).unwrap();
+    for workers in [0, 1] {
+        let config = Config {
+            rate_limit: Some(blockring::RateLimit::new(limit)),
+            ..config(EngineKind::Pread, CacheMode::Buffered, workers)
+        };
+        let start = std::time::Instant::now();
+        let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
+        plan.in_order(|_| Err("at once".into())).unwrap_err();
+        // The second block would be due after half a minute.
+        assert!(start.elapsed().as_secs() < 15, "{workers} workers");
+    }
+}

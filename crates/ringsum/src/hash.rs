@@ -29,7 +29,10 @@ pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
                 Ok(()) => {}
                 // What was found until then still counts.
                 Err(error) if error.reader_left() => break,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    session.finish()?;
+                    return Err(error.into());
+                }
             },
             Err(error) => {
                 status = Status::Failure;

@@ -161,6 +161,10 @@ impl IoUringEngine {
     /// fetched.
     fn wait_for_event(&mut self, event: &OwnedFd) -> io::Result<()> {
         self.enter(0)?;
+        if self.knobs.sqpoll.is_none() && !self.ring.submission().is_empty() {
+            // The kernel did not take all of it: nothing would raise the event for the rest.
+            return Ok(());
+        }
         let mut queue = self.ring.completion();
         queue.sync();
         // Nothing tells that a polled device is done but polling it.
@@ -272,6 +276,12 @@ pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
     // Linux 5.1 to 5.5 have io_uring, but no plain read.
     if !known.is_supported(opcode::Read::CODE) {
         return Err("this kernel's io_uring cannot read yet (it needs Linux 5.6)".to_owned());
+    }
+    if knobs.sqpoll.is_some() && !knobs.fixed_file && !ring.params().is_feature_sqpoll_nonfixed() {
+        return Err(
+            "SQPOLL reads only registered files before Linux 5.11: ask for a fixed file, too"
+                .to_owned(),
+        );
     }
     // SAFETY: a request that does nothing points to nothing.
     let _ = unsafe { ring.submission().push(&opcode::Nop::new().build()) };

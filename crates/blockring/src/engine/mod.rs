@@ -118,7 +118,7 @@ pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engin
     Ok(match kind {
         EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(setup)?),
         EngineKind::Libaio => Box::new(libaio::LibaioEngine::new(setup)?),
-        EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)),
+        EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)?),
         EngineKind::Pread => Box::new(pread::PreadEngine),
         EngineKind::Stream => Box::new(stream::StreamEngine::new(setup.seekable)),
         EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup.slots)?),

@@ -93,13 +93,20 @@ impl Shared {
 }
 
 impl PoolEngine {
-    /// No thread starts before the first read.
-    pub(crate) fn new(setup: &Setup<'_>) -> PoolEngine {
+    /// Starts the first thread; others follow when they have something to do.
+    ///
+    /// # Errors
+    ///
+    /// No thread can be had.
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<PoolEngine, String> {
         let shared =
             Shared { state: Mutex::default(), asked: Condvar::new(), made: Condvar::new() };
         // More threads than requests would never all read.
         let threads_max = setup.pool_threads.min(setup.depth);
-        PoolEngine { shared: Arc::new(shared), threads: Vec::new(), threads_max }
+        let shared = Arc::new(shared);
+        let mut engine = PoolEngine { shared, threads: Vec::new(), threads_max };
+        engine.start_thread().map_err(|error| format!("no thread can be started: {error}"))?;
+        Ok(engine)
     }
 
     fn start_thread(&mut self) -> io::Result<()> {
@@ -119,13 +126,8 @@ impl Engine for PoolEngine {
         let more_than_idle = state.reads.len() > state.idle as usize;
         drop(state);
         if more_than_idle && (self.threads.len() as u32) < self.threads_max {
-            // Those that are there do it all, if there are any.
-            if let Err(error) = self.start_thread()
-                && self.threads.is_empty()
-            {
-                self.shared.lock().reads.clear();
-                return Err(error);
-            }
+            // Those that are there do it all, if there can be no more.
+            let _ = self.start_thread();
         }
         self.shared.asked.notify_one();
         Ok(None)

@@ -84,21 +84,13 @@ impl Event {
     }
 }
 
-/// An `aio_context_t` with nothing in flight, for the next who wants one.
-#[derive(Debug, Clone, Copy)]
-struct Spare {
-    id: usize,
-    depth: u32,
-    /// A child after a fork has none of its parent's contexts.
-    process: u32,
-}
-
 /// To destroy a context takes 33 ms here, since the kernel waits for a grace period (RCU): as long as a
 /// hundred small files. So there are as many, until the process ends, as were ever used at once.
-static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 
-/// Most contexts that are kept.
-const SPARE_MAX: usize = 64;
+/// Most contexts that are kept, and the deepest of them: all processes share `fs.aio-max-nr` requests.
+const SPARE_MAX: usize = 16;
+const SPARE_DEPTH_MAX: u32 = 1024;
 
 /// Least requests of a context, so that one made for a look serves for reading.
 const DEPTH_MIN: u32 = 128;
@@ -107,6 +99,8 @@ const DEPTH_MIN: u32 = 128;
 pub(crate) struct Context {
     id: usize,
     depth: u32,
+    /// A child after a fork has none of its parent's contexts.
+    process: u32,
     leaked: bool,
 }
 
@@ -115,18 +109,35 @@ impl Context {
     pub(crate) fn new(depth: u32) -> io::Result<Context> {
         let depth = depth.max(DEPTH_MIN);
         let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.retain(|context| context.process == process::id());
-        if let Some(i) = spare.iter().position(|context| context.depth >= depth) {
-            let Spare { id, depth, .. } = spare.swap_remove(i);
-            return Ok(Context { id, depth, leaked: false });
+        let fits = |context: &Context| context.process == process::id() && context.depth >= depth;
+        if let Some(i) = spare.iter().position(fits) {
+            return Ok(spare.swap_remove(i));
         }
-        drop(spare);
+        match Context::set_up(depth) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && !spare.is_empty() => {
+                // It is our own that use them up.
+                spare.drain(..).for_each(Context::destroy);
+                Context::set_up(depth)
+            }
+            result => result,
+        }
+    }
+
+    fn set_up(depth: u32) -> io::Result<Context> {
         let mut id = 0_usize;
         // SAFETY: io_setup writes one word through its second argument, which is 0 as it demands.
         match unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) } {
             -1 => Err(io::Error::last_os_error()),
-            _ => Ok(Context { id, depth, leaked: false }),
+            _ => Ok(Context { id, depth, process: process::id(), leaked: false }),
         }
+    }
+
+    fn destroy(mut self) {
+        if self.process == process::id() {
+            // SAFETY: the context is ours, and nobody uses it any more.
+            let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+        }
+        self.leaked = true;
     }
 
     /// Submits some of `controls`, from the first on, and returns how many. An error is of the first.
@@ -184,13 +195,15 @@ impl Drop for Context {
         if self.leaked {
             return;
         }
+        let Context { id, depth, process, .. } = *self;
+        let mine = Context { id, depth, process, leaked: false };
         let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_MAX {
-            spare.push(Spare { id: self.id, depth: self.depth, process: process::id() });
-            return;
+        match spare.len() < SPARE_MAX && depth <= SPARE_DEPTH_MAX {
+            true => spare.push(mine),
+            false => {
+                drop(spare);
+                mine.destroy();
+            }
         }
-        drop(spare);
-        // SAFETY: the context is ours, and nobody uses it any more.
-        let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
 }
