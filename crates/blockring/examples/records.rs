@@ -44,11 +44,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             sum += u64::from(record[0]);
         }
     } else {
-        let config = Config {
-            engine: EngineKind::ALL.into_iter().find(|kind| kind.name() == engine),
-            depth,
-            ..Config::default()
-        };
+        let kind = EngineKind::ALL.into_iter().find(|kind| kind.name() == engine);
+        if kind.is_none() && engine != "auto" {
+            return Err(format!("there is no engine {engine}").into());
+        }
+        let config = Config { engine: kind, depth, ..Config::default() };
         let batch = BatchReader::new(&source, &config)?.read_batch(&places)?;
         for record in batch.iter() {
             sum += u64::from(record.map_err(|error| format!("a record: {error}"))?[0]);

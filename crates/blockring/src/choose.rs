@@ -7,8 +7,8 @@ mod engine;
 pub(crate) use engine::next_best;
 
 use crate::config::{
-    BLOCK_BYTES_MAX, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Order,
-    SLAB_BYTES_MAX, SLOTS_MAX, Uring, slots_max,
+    BLOCK_BYTES_MAX, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, IoPriority,
+    Order, SLAB_BYTES_MAX, SLOTS_MAX, Sqpoll, Uring, slots_max,
 };
 use crate::error::ErrorKind;
 use crate::facts::{Facts, Storage};
@@ -125,7 +125,7 @@ pub(crate) fn decide(
     let (workers, spread) = chooser.workers(engine, cache, block_bytes, slots);
     let worker_slots = chooser.worker_slots(engine, block_bytes, slots, workers)?;
     chooser.note_order(engine);
-    chooser.note_knobs(engine);
+    chooser.note_knobs(engine, depth);
     let align = match cache {
         CacheMode::Direct => facts.direct.as_ref().copied().unwrap_or(1),
         _ => 1,
@@ -349,27 +349,37 @@ impl Chooser<'_> {
     }
 
     /// What was asked for besides.
-    fn note_knobs(&mut self, engine: EngineKind) {
+    fn note_knobs(&mut self, engine: EngineKind, depth: u32) {
         let Config { huge_pages, consume, spin, rate_limit, .. } = self.config;
         let uring = self.uring();
         let mut knobs = Vec::new();
         if engine == EngineKind::Pool {
-            knobs.push(format!("{} threads", self.pool_threads()));
+            knobs.push(format!("{} threads", self.pool_threads().min(depth)));
         }
         let switches = [
             (uring.drain, "drain"),
             (uring.link, "link"),
-            (uring.sqpoll.is_some(), "SQPOLL"),
             (uring.iopoll, "IOPOLL"),
             (uring.fixed_buffers, "fixed buffers"),
             (uring.fixed_file, "fixed file"),
+            (self.config.medium, "the medium"),
             (*spin, "spin"),
             (*consume == Consume::Batch, "consume batch"),
             (*huge_pages == HugePages::Off, "no huge pages"),
             (*huge_pages == HugePages::Hugetlb, "reserved huge pages"),
         ];
+        if let Some(Sqpoll { idle_ms, cpu }) = uring.sqpoll {
+            let idle_ms = if idle_ms == 0 { 1000 } else { idle_ms };
+            let cpu = cpu.map_or(String::new(), |cpu| format!(" on processor {cpu}"));
+            knobs.push(format!("SQPOLL{cpu}, asleep after {idle_ms} ms"));
+        }
         let on = switches.into_iter().filter(|(is_on, _)| *is_on);
         knobs.extend(on.map(|(_, name)| name.to_owned()));
+        match self.config.io_priority {
+            Some(IoPriority::Idle) => knobs.push("I/O priority idle".to_owned()),
+            Some(IoPriority::BestEffort(n)) => knobs.push(format!("I/O priority best-effort:{n}")),
+            None => {}
+        }
         if let Some(limit) = rate_limit {
             knobs.push(format!("at most {}/s", size(limit.bytes_per_s().get())));
         }
@@ -412,6 +422,11 @@ impl Chooser<'_> {
                 block_bytes = 1 << most.ilog2();
                 why = "the most that the slots asked for allow";
             }
+        }
+        let whole = facts.len.next_power_of_two().max(4096);
+        if u64::from(block_bytes) > whole {
+            block_bytes = whole as u32;
+            why = "no more than the whole of it";
         }
         if cache == CacheMode::Direct
             && let Ok(align) = facts.direct

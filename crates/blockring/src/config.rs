@@ -365,6 +365,10 @@ impl Config {
 
     /// Two choices that exclude each other.
     fn contradiction(&self) -> Option<&'static str> {
+        let too_long = |limit: &RateLimit| {
+            self.block_bytes
+                .is_some_and(|bytes| u64::from(bytes) > limit.bytes_per_s().get().max(4096))
+        };
         let not_direct = matches!(self.cache, Some(CacheMode::Buffered | CacheMode::Dontcache));
         let other_engine = |wanted| self.engine.is_some_and(|engine| engine != wanted);
         let rules = [
@@ -394,6 +398,10 @@ impl Config {
             (
                 self.uring.iopoll && not_direct,
                 "IOPOLL polls the device: it goes with cache mode direct only",
+            ),
+            (
+                self.rate_limit.as_ref().is_some_and(too_long),
+                "a block is more than may be read in a second: take smaller blocks, or none by name",
             ),
             (
                 self.uring.drain && self.uring.link,

@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags, fstatfs, statx};
@@ -189,6 +190,16 @@ fn device(number: u64, layers_left: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a loop device is over this very file.
+fn is_backing(source: &Source, name: &str) -> bool {
+    let of_device =
+        File::open(format!("/dev/{name}")).and_then(|device| sys::loop_backing(&device));
+    match (of_device, source.file().metadata()) {
+        (Ok(backing), Ok(metadata)) => backing == (metadata.dev(), metadata.ino()),
+        _ => false,
+    }
+}
+
 /// A loop device is as good as its file, if it reads that past the page cache.
 fn loop_device(disk: &Path, name: &str, layers_left: u32) -> Result<(), String> {
     let attribute = |file: &str| fs::read(disk.join("loop").join(file)).unwrap_or_default();
@@ -200,6 +211,10 @@ fn loop_device(disk: &Path, name: &str, layers_left: u32) -> Result<(), String> 
     let backing = attribute("backing_file");
     let backing = Path::new(OsStr::from_bytes(backing.strip_suffix(b"\n").unwrap_or(&backing)));
     let below = match Source::open(backing) {
+        // A path may lead to another file by now, or here.
+        Ok(source) if !is_backing(&source, name) => {
+            Err("which file that is cannot be told (it takes read access to the device)".to_owned())
+        }
         Ok(source) => {
             let (file_system, storage) = file_system(source.file());
             check_layer(&source, storage, file_system, layers_left)

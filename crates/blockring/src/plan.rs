@@ -458,13 +458,15 @@ impl<'s> Plan<'s> {
         if len == 0 {
             return Ok(());
         }
+        let mut recorder = self.recording.recorder("reads", 1);
         if let Some(limit) = &self.rate_limit {
+            let start = recorder.start();
             while !limit.due_in().is_zero() {
                 limit.nap();
             }
+            recorder.waited_for_limit(start);
             limit.charge(len.into());
         }
-        let mut recorder = self.recording.recorder("reads", 1);
         let mut request = Request::new(Extent { index: 0, offset: range.start, len });
         let mut buffer = vec![0; len as usize];
         loop {

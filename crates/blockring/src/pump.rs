@@ -196,7 +196,9 @@ impl<'a> Pump<'a> {
             } else if self.ring.lent() > 0 {
                 let start = self.recorder.start();
                 to.wait_returned();
-                self.recorder.waited_for_consumer(start);
+                if self.job.extents.left() > 0 {
+                    self.recorder.waited_for_consumer(start);
+                }
             } else {
                 // Nothing in flight, nothing lent, nothing to lend: every slot is free, and
                 // `request` left them so since there is nothing more to read.
@@ -240,7 +242,9 @@ impl<'a> Pump<'a> {
             if self.job.extents.left() == 0 {
                 break;
             }
+            let start = self.recorder.start();
             limit.nap();
+            self.recorder.waited_for_limit(start);
         }
         true
     }

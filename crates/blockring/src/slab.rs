@@ -133,7 +133,10 @@ fn refused(reserved: bool, bytes: usize, error: io::Error) -> ErrorKind {
              how many there are)",
             bytes / HUGE_PAGE_BYTES
         ),
-        false => "memory for the slots".to_owned(),
+        false => format!(
+            "{bytes} bytes of memory for the slots (fewer slots or smaller blocks take less; ulimit -v \
+             may allow more)"
+        ),
     };
     ErrorKind::Resource { what, error }
 }

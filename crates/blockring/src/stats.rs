@@ -44,6 +44,8 @@ pub struct Stats {
     /// the time since the last look counts, so that this is an upper bound. Always, for an engine that
     /// reads while nothing else happens.
     pub consumer_wait: Duration,
+    /// Time that nothing was read since the limit on bytes per second did not allow it.
+    pub limit_wait: Duration,
     /// Time in consumers.
     pub consuming: Duration,
     latency_ns: Histogram<u64>,
@@ -77,7 +79,9 @@ pub enum Bottleneck {
     Reading,
     /// The other way round.
     Consuming,
-    /// Neither by far.
+    /// Half of the time and more went by since no more was allowed to be read.
+    Limit,
+    /// None of these.
     Neither,
 }
 
@@ -94,6 +98,7 @@ impl Default for Stats {
             in_flight: Vec::new(),
             device_wait: Duration::ZERO,
             consumer_wait: Duration::ZERO,
+            limit_wait: Duration::ZERO,
             consuming: Duration::ZERO,
             // It grows with what it is given. 3 digits is a legal number of them.
             latency_ns: Histogram::new(3).expect("three significant digits"),
@@ -118,6 +123,7 @@ impl Stats {
         self.retries += other.retries;
         self.device_wait += other.device_wait;
         self.consumer_wait += other.consumer_wait;
+        self.limit_wait += other.limit_wait;
         self.consuming += other.consuming;
         if self.in_flight.len() < other.in_flight.len() {
             self.in_flight.resize(other.in_flight.len(), 0);
@@ -157,7 +163,9 @@ impl Stats {
     pub fn bottleneck(&self) -> Bottleneck {
         let (device, consumer) = (self.device_wait, self.consumer_wait);
         let floor = self.wall * self.threads.max(1) / 20;
-        if device > floor && device > consumer * 3 / 2 {
+        if self.limit_wait > self.wall * self.threads.max(1) / 2 {
+            Bottleneck::Limit
+        } else if device > floor && device > consumer * 3 / 2 {
             Bottleneck::Reading
         } else if consumer > floor && consumer > device * 3 / 2 {
             Bottleneck::Consuming
@@ -313,6 +321,16 @@ impl Recorder<'_> {
         active.since_look = Duration::ZERO;
         if let Some(events) = &mut active.events {
             events.span("wait for a read", start, time);
+        }
+    }
+
+    /// Nothing was allowed to be read from `start` until now.
+    pub(crate) fn waited_for_limit(&mut self, start: Start) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.limit_wait += time;
+        if let Some(events) = &mut active.events {
+            events.span("wait for the limit", start, time);
         }
     }
 

@@ -37,6 +37,9 @@ const SLOT_ROWS: u64 = 10_000_000;
 const SLOT_ROWS_OF_RING: u64 = 100_000;
 
 impl Trace {
+    /// What every trace begins with.
+    pub const START: &[u8] = b"[\n{\"pid\":";
+
     /// A trace that goes to `writer`, and begins now. [`finish`](Trace::finish) ends it.
     pub fn new(writer: impl Write + Send + 'static) -> Trace {
         let to = To { writer: Box::new(writer), is_empty: true, failed: None };
@@ -52,7 +55,13 @@ impl Trace {
     pub fn finish(&self) -> io::Result<()> {
         let mut to = self.0.to.lock().unwrap_or_else(PoisonError::into_inner);
         let to = &mut *to;
-        let end: &[u8] = if to.is_empty { b"[\n]\n" } else { b"\n]\n" };
+        if to.is_empty {
+            // Nothing happened. What begins like a trace is one.
+            let nothing =
+                format!("[\n{{\"pid\":{},\"ph\":\"M\",\"name\":\"nothing\"}}", std::process::id());
+            to.failed = to.writer.write_all(nothing.as_bytes()).err();
+        }
+        let end = b"\n]\n";
         let written = match to.failed.take() {
             Some(error) => Err(error),
             None => to.writer.write_all(end).and_then(|()| to.writer.flush()),

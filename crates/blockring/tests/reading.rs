@@ -536,22 +536,3 @@ fn the_bottleneck_is_the_consumer_that_takes_its_time() {
         );
     }
 }
-
-/// A consumer that fails is heard at once, though the limit would let the next read wait for long.
-#[test]
-fn a_consumer_that_fails_does_not_wait_for_the_limit() {
-    let scratch = Scratch::new(&content(LEN));
-    let source = Source::open(&scratch.0).unwrap();
-    let limit = std::num::NonZero::new(2000).unwrap();
-    for workers in [0, 1] {
-        let config = Config {
-            rate_limit: Some(blockring::RateLimit::new(limit)),
-            ..config(EngineKind::Pread, CacheMode::Buffered, workers)
-        };
-        let start = std::time::Instant::now();
-        let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
-        plan.in_order(|_| Err("at once".into())).unwrap_err();
-        // The second block would be due after half a minute.
-        assert!(start.elapsed().as_secs() < 15, "{workers} workers");
-    }
-}

@@ -1,7 +1,7 @@
 //! What hashing and checking share: from a path to its digest, with plan and progress shown.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Instant;
 
@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
         };
         let trace = match &args.trace {
             Some(path) => {
-                let file = File::create(path).map_err(|error| no_trace(path, &error))?;
+                let file = create_trace(path).map_err(|error| no_trace(path, &error))?;
                 Some(Trace::new(file))
             }
             None => None,
@@ -150,6 +150,20 @@ impl<'a> Session<'a> {
         self.inputs.finish(&source, path);
         Ok(digest)
     }
+}
+
+/// Creates the file of a trace, or writes over an old one; over nothing else, since a file to hash is
+/// quickly named in its place.
+fn create_trace(path: &Path) -> io::Result<File> {
+    if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
+        let mut start = Vec::new();
+        File::open(path)?.take(Trace::START.len() as u64).read_to_end(&mut start)?;
+        if start != Trace::START {
+            let why = "there is such a file, and it is no trace; name another one";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+    }
+    File::create(path)
 }
 
 fn no_trace(path: &Path, error: &io::Error) -> anyhow::Error {

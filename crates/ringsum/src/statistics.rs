@@ -85,6 +85,7 @@ impl Report<'_> {
             ("latency_ns", latency.into()),
             ("device_wait_ns", nanos(stats.device_wait)),
             ("consumer_wait_ns", nanos(stats.consumer_wait)),
+            ("limit_wait_ns", nanos(stats.limit_wait)),
             ("consuming_ns", nanos(stats.consuming)),
             ("bottleneck", bottleneck(stats).0.into()),
         ];
@@ -138,9 +139,10 @@ impl Report<'_> {
         line(
             "waits",
             format!(
-                "{} for reads, {} for the consumer; {} in the consumer ({} thread{})",
+                "{} for reads, {} for the consumer, {} for the limit; {} in the consumer ({} thread{})",
                 time(stats.device_wait),
                 time(stats.consumer_wait),
+                time(stats.limit_wait),
                 time(stats.consuming),
                 stats.threads,
                 if stats.threads == 1 { "" } else { "s" },
@@ -173,6 +175,7 @@ fn bottleneck(stats: &Stats) -> (&'static str, &'static str) {
     match stats.bottleneck() {
         Bottleneck::Reading => ("reading", "reading: the hashing waited for it"),
         Bottleneck::Consuming => ("hashing", "hashing: the device waited for it"),
+        Bottleneck::Limit => ("limit", "the limit: no more was allowed to be read"),
         _ => ("neither", "neither: reading and hashing keep pace"),
     }
 }

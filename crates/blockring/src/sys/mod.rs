@@ -112,6 +112,22 @@ pub(crate) fn pread_into(
 /// to bring in.
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
 
+/// Device and inode of the file that a loop device is over.
+pub(crate) fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
+    /// `struct loop_info64` of `linux/loop.h`: 232 bytes that begin with the two.
+    #[repr(C)]
+    struct Info([u64; 29]);
+    const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
+    let mut info = Info([0; 29]);
+    // SAFETY: the kernel writes the whole structure and no more.
+    let result =
+        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as libc::Ioctl, &raw mut info) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok((info.0[0], info.0[1])),
+    }
+}
+
 /// The UUID of the btrfs that a file is on, as sysfs writes it.
 pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
     /// `struct btrfs_ioctl_fs_info_args` of `linux/btrfs.h`: the UUID behind two numbers, 1 KiB in all.

@@ -14,7 +14,7 @@ fn objects(stderr: &str) -> Vec<Value> {
 }
 
 /// What `docs/stats-format.md` promises of every object.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "bytes",
     "wall_ns",
     "cpu_ns",
@@ -27,6 +27,7 @@ const FIELDS: [&str; 14] = [
     "latency_ns",
     "device_wait_ns",
     "consumer_wait_ns",
+    "limit_wait_ns",
     "consuming_ns",
     "bottleneck",
 ];
@@ -132,6 +133,19 @@ fn a_trace_has_every_read_and_every_block() {
     let output = scratch.run(&["--trace", "no/such/folder", "b"]);
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.starts_with("ringsum: no/such/folder: "), "{}", output.stderr);
+    // Nor is it written over anything but a trace.
+    for line in [&["--trace", "a", "b"][..], &["--trace", "b", "b"], &["--trace", "a"]] {
+        let output = scratch.run(line);
+        assert_eq!((output.code, output.stdout()), (1, ""), "{line:?}");
+        assert!(output.stderr.contains("it is no trace"), "{}", output.stderr);
+    }
+    let unharmed = format!("{}  a\n{}  b\n", hex(&content(1_000_000)), hex(b"bbb"));
+    scratch.run(&["--trace", "trace.json", "a", "b"]).expect(0, &unharmed, "");
+    let output = scratch.run(&["--trace", "trace.json", "missing"]);
+    assert_eq!(output.code, 1);
+    let text = fs::read_to_string(scratch.join("trace.json")).unwrap();
+    serde_json::from_str::<Value>(&text).expect("a trace of nothing is one");
+    scratch.run(&["--trace", "trace.json", "b"]).expect(0, &format!("{}  b\n", hex(b"bbb")), "");
     let output = scratch.shell("$R --trace /dev/full b");
     assert_eq!(output.code, 1, "a trace that could not be written is no success");
 }
@@ -158,6 +172,11 @@ fn a_limit_is_kept_over_all_files() {
         );
         assert!(start.elapsed().as_secs_f64() >= 300_000.0 / f64::from(1 << 20), "too fast");
     }
+    let output = scratch.run(&["--limit-rate", "1M", "--stats", "--engine", "io_uring", "a", "a"]);
+    assert!(output.stderr.contains("bottleneck the limit"), "{}", output.stderr);
+    let output = scratch.run(&["--limit-rate", "1M", "--block-size", "2M", "a"]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("more than may be read in a second"), "{}", output.stderr);
     let output = scratch.run_with(&["--limit-rate", "100000", "-"], &data[..50_000]);
     output.expect(0, &format!("{}  -\n", hex(&data[..50_000])), "");
 }
