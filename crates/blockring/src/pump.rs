@@ -182,14 +182,17 @@ impl<'a> Pump<'a> {
                 self.request()?;
             }
             if let Some(slot) = self.ring.lend() {
+                if let Some(start) = self.waiting.take() {
+                    self.waited(start);
+                }
                 to.backlog(self.ring.backlog(), self.ring.depth());
                 self.lend(slot, to)?;
             } else if self.ring.in_flight() > 0 {
                 let start = *self.waiting.get_or_insert(self.recorder.start());
                 let sleep = !self.spin && to.may_sleep();
                 self.wait(sleep)?;
-                // Looks in vain are one wait.
-                if sleep || self.ring.can_lend() {
+                // Looks in vain are one wait, until there is something to lend.
+                if sleep {
                     self.waiting = None;
                     self.waited(start);
                 }

@@ -507,7 +507,7 @@ fn a_limit_spreads_reads_evenly() {
             .unwrap();
         // A block is a sixteenth of a second. No block is early; how late it is, is the machine's
         // business, but the first need not wait for the last.
-        let is_early = |(i, time): (usize, &f64)| *time < i as f64 / 16.0 - 0.001;
+        let is_early = |(i, time): (usize, &f64)| *time < i as f64 / 16.0 - 0.06;
         assert!(!times.iter().enumerate().any(is_early), "{engine} {cache}: {times:?}");
         assert!(times[9] - times[0] > 0.3, "{engine} {cache}: in a burst: {times:?}");
     }
