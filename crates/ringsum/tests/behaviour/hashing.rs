@@ -69,6 +69,17 @@ fn in_order(source: &Source, config: &Config) -> Result<blake3::Hash, Error> {
     Ok(hasher.finalize())
 }
 
+/// In any order and in order, against what it must be.
+fn check(case: &str, source: &Source, config: &Config, expected: blake3::Hash) {
+    let options = Options { config: config.clone(), ..Options::default() };
+    let found = hash_source(source, &options);
+    let found = found.unwrap_or_else(|error| panic!("{case}: {error}")).hash();
+    assert_eq!(found, expected, "{case}");
+    let found = in_order(source, config);
+    let found = found.unwrap_or_else(|error| panic!("{case}, in order: {error}"));
+    assert_eq!(found, expected, "{case}, in order");
+}
+
 #[test]
 fn every_way_of_reading_gives_the_same_hash() {
     let scratch = Scratch::new();
@@ -94,13 +105,7 @@ fn every_way_of_reading_gives_the_same_hash() {
                         way.0, way.1
                     );
                     let source = Source::open(&path).unwrap();
-                    let options = Options { config: config.clone(), ..Options::default() };
-                    let found = hash_source(&source, &options);
-                    let found = found.unwrap_or_else(|error| panic!("{case}: {error}")).hash();
-                    assert_eq!(found, expected, "{case}");
-                    let found = in_order(&source, &config);
-                    let found = found.unwrap_or_else(|error| panic!("{case}, in order: {error}"));
-                    assert_eq!(found, expected, "{case}, in order");
+                    check(&case, &source, &config, expected);
                     runs += 2;
                 }
             }
@@ -180,13 +185,7 @@ fn every_knob_gives_the_same_hash() {
                         ..knob.clone()
                     };
                     let case = format!("{} {} {name} {len} bytes {workers} workers", way.0, way.1);
-                    let options = Options { config: config.clone(), ..Options::default() };
-                    let found = hash_source(&source, &options);
-                    let found = found.unwrap_or_else(|error| panic!("{case}: {error}")).hash();
-                    assert_eq!(found, expected, "{case}");
-                    let found = in_order(&source, &config);
-                    let found = found.unwrap_or_else(|error| panic!("{case}, in order: {error}"));
-                    assert_eq!(found, expected, "{case}, in order");
+                    check(&case, &source, &config, expected);
                     runs += 2;
                 }
             }
