@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::choose::RingPlan;
-use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, slots_max};
+use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, SLOT_ALIGN_BYTES, slots_max};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
 use crate::plan::{Advised, Plan};
@@ -200,7 +200,7 @@ impl<'s> BatchReader<'s> {
         let longest = pieces.list.iter().map(|piece| piece.len).max().unwrap_or(0);
         if longest > self.ring.block_bytes {
             // Its last sector is read whole.
-            self.ring.block_bytes = longest.next_multiple_of(4096).min(BLOCK_BYTES_MAX);
+            self.ring.block_bytes = longest.next_multiple_of(SLOT_ALIGN_BYTES).min(BLOCK_BYTES_MAX);
             self.reader = None;
         }
         let list = Extents::of_list(pieces.list.clone());
@@ -216,8 +216,7 @@ impl<'s> BatchReader<'s> {
                 )?
             }
         };
-        let _advised =
-            (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(self.plan.source()));
+        let _advised = (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(job.fd));
         let (plan, ring, mut again) = (&self.plan, &self.ring, Vec::new());
         let to = Scatter { extents, pieces, batch, again: &mut again };
         plan.timed(|| reader.pump(&job, ring, Order::AnyOrder, || to))?;

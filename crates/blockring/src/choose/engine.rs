@@ -4,22 +4,19 @@ use super::{ASKED, Chooser};
 use crate::config::{CacheMode, EngineKind, Uring};
 use crate::error::ErrorKind;
 
+const PINNED_ONLY: &str = "btrfs reads past the page cache for certain only into pinned memory";
+
 impl Chooser<'_> {
     pub(super) fn engine(&mut self, cache: CacheMode) -> Result<EngineKind, ErrorKind> {
         let (engine, why) = match self.config.engine_asked() {
             None if self.must_pin() => {
                 let engine = EngineKind::IoUring;
                 self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
-                (
-                    engine,
-                    "btrfs reads past the page cache for certain only into pinned memory"
-                        .to_owned(),
-                )
+                (engine, PINNED_ONLY.to_owned())
             }
             Some(engine) if self.must_pin() && engine != EngineKind::IoUring => {
                 return Err(ErrorKind::Medium(format!(
-                    "btrfs reads past the page cache for certain only into pinned memory, and {engine} \
-                     has none; take the engine io_uring"
+                    "{PINNED_ONLY}, and {engine} has none; take the engine io_uring"
                 )));
             }
             Some(engine) => {
