@@ -7,12 +7,12 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use crate::choose::RingPlan;
+use crate::choose::{self, RingPlan};
 use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, SLOT_ALIGN_BYTES, slots_max};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
 use crate::plan::{Advised, Plan};
-use crate::pump::{Deliver, Finished, Job};
+use crate::pump::{Deliver, Finished};
 use crate::source::Source;
 use crate::workers::Reader;
 
@@ -203,20 +203,21 @@ impl<'s> BatchReader<'s> {
             self.ring.block_bytes = longest.next_multiple_of(SLOT_ALIGN_BYTES).min(BLOCK_BYTES_MAX);
             self.reader = None;
         }
-        let list = Extents::of_list(pieces.list.clone());
-        let job = Job { extents: list, ..self.plan.job(&self.ring, 0..0) };
+        let (target, list) = (self.plan.target(&self.ring), Extents::of_list(pieces.list.clone()));
+        let job = self.plan.job(target, list);
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => {
                 let slots = self.ring.slots.min(slots_max(self.ring.block_bytes));
-                self.plan.with_fallback(
+                let may_fall_back = self.plan.may_fall_back(&self.ring);
+                choose::with_fallback(
                     &mut self.ring,
-                    || true,
+                    || may_fall_back,
                     |ring| Reader::new(&job, ring, slots, false),
                 )?
             }
         };
-        let _advised = (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(job.fd));
+        let _advised = (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(target.fd));
         let (plan, ring, mut again) = (&self.plan, &self.ring, Vec::new());
         let to = Scatter { extents, pieces, batch, again: &mut again };
         plan.timed(|| reader.pump(&job, ring, Order::AnyOrder, || to))?;

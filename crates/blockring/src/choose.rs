@@ -4,7 +4,7 @@
 
 mod engine;
 
-pub(crate) use engine::next_best;
+use engine::next_best;
 
 use crate::config::{
     BLOCK_BYTES_MAX, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, IoPriority,
@@ -15,6 +15,7 @@ use crate::facts::{Facts, Storage};
 use crate::profile::Profile;
 use crate::rate::RateLimit;
 use crate::source::SourceKind;
+use crate::sys;
 
 /// Block of streams, in bytes: more than a pipe gives at once helps nobody.
 const STREAM_BLOCK_BYTES: u32 = 256 << 10;
@@ -61,6 +62,34 @@ pub(crate) struct RingPlan {
     pub(crate) spin: bool,
     pub(crate) huge_pages: HugePages,
     pub(crate) uring: Uring,
+}
+
+impl RingPlan {
+    /// `RWF_*` of each read.
+    pub(crate) fn flags(&self) -> i32 {
+        if self.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 }
+    }
+}
+
+/// Makes something with the engine of `ring`, or with the next best while that cannot be had: it worked
+/// a moment ago, but not for a ring of this size, or not any more. `may_fall_back` is asked after a
+/// failure: nothing may have been dealt out that another engine would not see.
+pub(crate) fn with_fallback<R>(
+    ring: &mut RingPlan,
+    may_fall_back: impl Fn() -> bool,
+    mut make: impl FnMut(&RingPlan) -> Result<R, ErrorKind>,
+) -> Result<R, ErrorKind> {
+    loop {
+        match make(ring) {
+            Err(ErrorKind::Engine { engine, why }) if may_fall_back() => {
+                match next_best(engine, ring.cache) {
+                    Some(engine) => ring.engine = engine,
+                    None => return Err(ErrorKind::Engine { engine, why }),
+                }
+            }
+            result => return result,
+        }
+    }
 }
 
 /// When workers start.

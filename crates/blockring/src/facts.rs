@@ -64,20 +64,8 @@ impl Facts {
             SourceKind::BlockDevice => ("a block device", Storage::Local),
             _ => file_system(source.file()),
         };
-        let mut facts = Facts {
-            len,
-            kind: source.kind(),
-            file_system,
-            storage,
-            resident: resident(source.file(), len),
-            direct: Err(format!("{file_system} has no direct I/O")),
-            direct_file: None,
-            rotational: None,
-            seek: None,
-            dontcache: Ok(()),
-            medium: Ok(()),
-            poll_queues: Ok(()),
-        };
+        let resident = resident(source.file(), len);
+        let mut facts = Facts::new(source, len, (file_system, storage), resident);
         let is_resident = facts.resident.is_some_and(|part| part >= 1.0);
         if is_resident && matches!(asked, None | Some(CacheMode::Buffered)) {
             // The device will not be read: what it could do is no matter, and to find out takes longer
@@ -85,41 +73,96 @@ impl Facts {
             facts.direct = Err("not looked for, since all is in the page cache".to_owned());
             return facts;
         }
-        if storage == Storage::Local || asked == Some(CacheMode::Direct) {
+        facts.look_at_device(source, config, |file, align, turns| match turns {
+            true => seek_within(file, len, align),
+            false => direct_read(file, 0, align).map(|_| None),
+        });
+        facts
+    }
+
+    /// What a plan for many files of one device depends on, as if each were long and not in the page
+    /// cache. `samples`: some of the files, none of them empty, and far from each other; whether the
+    /// device turns, only three or more can show.
+    pub(crate) fn of_many(samples: &[Source], config: &Config) -> Option<Facts> {
+        let source = samples.first()?;
+        let (file_system, storage) = file_system(source.file());
+        let mut facts = Facts::new(source, LONG_BYTES, (file_system, storage), Some(0.0));
+        facts.look_at_device(source, config, |file, align, turns| {
+            let first = direct_read(file, 0, align);
+            match turns && samples.len() >= 3 {
+                true => first.and_then(|_| seek_between(samples, align)),
+                false => first.map(|_| None),
+            }
+        });
+        Some(facts)
+    }
+
+    fn new(
+        source: &Source,
+        len: u64,
+        (file_system, storage): (&'static str, Storage),
+        resident: Option<f64>,
+    ) -> Facts {
+        Facts {
+            len,
+            kind: source.kind(),
+            file_system,
+            storage,
+            resident,
+            direct: Err(format!("{file_system} has no direct I/O")),
+            direct_file: None,
+            rotational: None,
+            seek: None,
+            dontcache: Ok(()),
+            medium: Ok(()),
+            poll_queues: Ok(()),
+        }
+    }
+
+    /// `first_reads`: makes the first direct reads, with the alignment that they need, and returns how
+    /// long they took on a device that says that it turns. That a file could be opened for them proves
+    /// little (overlayfs may refuse the read instead).
+    fn look_at_device(
+        &mut self,
+        source: &Source,
+        config: &Config,
+        first_reads: impl Fn(&File, u32, bool) -> io::Result<Option<Duration>>,
+    ) {
+        let asked = config.cache_asked();
+        if self.storage == Storage::Local || asked == Some(CacheMode::Direct) {
             let queue = Queue::of(source.device());
-            facts.rotational = queue.read("rotational").map(|value| value != 0);
+            self.rotational = queue.read("rotational").map(|value| value != 0);
             match open_direct(source, &queue) {
                 Ok((file, align)) => {
-                    let seek = look(&file, len, align, facts.rotational == Some(true));
+                    let seek = first_reads(&file, align, self.rotational == Some(true));
                     match seek.as_ref().map_err(io::Error::raw_os_error) {
                         Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
-                            facts.direct = Err("direct I/O refused at the first read".to_owned());
+                            self.direct = Err("direct I/O refused at the first read".to_owned());
                         }
                         // What else fails, the reading of the file will meet, and say.
                         _ => {
-                            facts.seek = seek.ok().flatten();
-                            facts.direct = Ok(align);
-                            facts.direct_file = Some(file);
+                            self.seek = seek.ok().flatten();
+                            self.direct = Ok(align);
+                            self.direct_file = Some(file);
                         }
                     }
                 }
-                Err(why) => facts.direct = Err(why),
+                Err(why) => self.direct = Err(why),
             }
         }
-        if facts.seek.is_none() && !Queue::is_plain_disk(source.device()) {
-            facts.rotational = facts.rotational.filter(|turns| !turns);
+        if self.seek.is_none() && !Queue::is_plain_disk(source.device()) {
+            self.rotational = self.rotational.filter(|turns| !turns);
         }
-        let falls_back = storage == Storage::Local && facts.direct.is_err();
+        let falls_back = self.storage == Storage::Local && self.direct.is_err();
         if asked == Some(CacheMode::Dontcache) || falls_back {
-            facts.dontcache = dontcache(source.file());
+            self.dontcache = dontcache(source.file());
         }
         if config.medium {
-            facts.medium = medium::check(source, storage, file_system);
+            self.medium = medium::check(source, self.storage, self.file_system);
         }
         if config.uring.iopoll {
-            facts.poll_queues = Queue::of(source.device()).has_poll_queues();
+            self.poll_queues = Queue::of(source.device()).has_poll_queues();
         }
-        facts
     }
 
     /// Whether moving from one place to another is dear on this device.
@@ -167,6 +210,9 @@ pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
     }
 }
 
+/// What counts as long, in bytes: 1 GiB.
+const LONG_BYTES: u64 = 1 << 30;
+
 /// Windows looked at to tell how much of a large file is resident, and their size in bytes.
 ///
 /// `cachestat` of a whole 1 GiB file took 0.07 ms when all of it was resident, but 20 ms when it had
@@ -176,7 +222,7 @@ const WINDOWS: u64 = 64;
 const WINDOW_BYTES: u64 = 64 << 10;
 
 /// Share of the bytes that are in the page cache, from evenly spread windows; all of a small file.
-fn resident(file: &File, len: u64) -> Option<f64> {
+pub(crate) fn resident(file: &File, len: u64) -> Option<f64> {
     let (windows, window_bytes) = match len <= WINDOWS * WINDOW_BYTES {
         true => (1, len),
         false => (WINDOWS, WINDOW_BYTES),
@@ -192,6 +238,20 @@ fn resident(file: &File, len: u64) -> Option<f64> {
         // Not our file (EPERM), or a kernel before 6.5.
         Err(_) => resident_by_reading(file, starts.step_by(4)),
     }
+}
+
+/// Share of the bytes of a small file that are in the page cache; `None` where the kernel does not say,
+/// since the file is not ours or the kernel is older than 6.5.
+pub(crate) fn resident_if_told(file: &File, len: u64) -> Option<f64> {
+    let pages = len.div_ceil(rustix::param::page_size() as u64);
+    let cached = sys::cached_pages(file, 0, len).ok()?;
+    Some((cached as f64 / pages as f64).min(1.0))
+}
+
+/// Bytes of a block of the file system that holds a file, where that is a power of two; otherwise 1.
+pub(crate) fn block_bytes(source: &Source) -> u32 {
+    let bytes = rustix::fs::fstatfs(source.file()).map_or(1, |stat| stat.f_bsize);
+    u32::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(1)
 }
 
 /// Share of `starts` whose byte can be read without waiting for the device.
@@ -291,13 +351,8 @@ fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
     }
 }
 
-/// Makes the first direct read: that the file could be opened for it proves little (overlayfs may
-/// refuse the read instead). On a device that claims to turn, three scattered reads, and their median
-/// time.
-fn look(file: &File, len: u64, align: u32, turns: bool) -> io::Result<Option<Duration>> {
-    if !turns {
-        return direct_read(file, 0, align).map(|_| None);
-    }
+/// Median time of three scattered direct reads of a file.
+fn seek_within(file: &File, len: u64, align: u32) -> io::Result<Option<Duration>> {
     let bytes = align.max(4096);
     let mut times = [Duration::ZERO; 3];
     // Neither the first nor the last blocks, and far from each other.
@@ -311,9 +366,22 @@ fn look(file: &File, len: u64, align: u32, turns: bool) -> io::Result<Option<Dur
     Ok(Some(times[1]))
 }
 
+/// Median time of direct reads of files that lie far from each other.
+fn seek_between(files: &[Source], align: u32) -> io::Result<Option<Duration>> {
+    let mut times = Vec::new();
+    for source in files {
+        let file = source.reopen_direct()?;
+        let start = Instant::now();
+        direct_read(&file, 0, align)?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    Ok(times.get(times.len() / 2).copied())
+}
+
 /// Asks for one byte without waiting: a kernel or file system without the flag refuses it before it
 /// looks for the byte.
-fn dontcache(file: &File) -> Result<(), String> {
+pub(crate) fn dontcache(file: &File) -> Result<(), String> {
     let flags = sys::RWF_DONTCACHE | libc::RWF_NOWAIT;
     match sys::pread_into(file.as_fd(), &mut [0], 0, flags) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {

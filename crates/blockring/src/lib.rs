@@ -72,6 +72,8 @@ mod pump;
 mod rate;
 mod request;
 mod ring;
+mod sequential;
+mod shared;
 mod slab;
 mod source;
 mod stats;
@@ -90,7 +92,8 @@ pub use config::{
 pub use error::{BoxError, Change, Error, ErrorKind};
 pub use plan::Plan;
 pub use rate::RateLimit;
-pub use source::{Source, SourceKind};
+pub use shared::{Feed, Member, Shared, SharedReader};
+pub use source::{Source, SourceKind, Stamp};
 pub use stats::{Bottleneck, Latency, Stats};
 pub use trace::Trace;
 pub use workers::Block;

@@ -15,15 +15,15 @@ use crate::choose::{self, Choice, RingPlan, Spread, System};
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order};
 use crate::engine;
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::extents::{Extent, Extents};
+use crate::extents::Extents;
 use crate::facts::Facts;
 use crate::profile;
-use crate::pump::Job;
+use crate::pump::{Job, Target, Work};
 use crate::rate::RateLimit;
-use crate::request::Request;
+use crate::sequential::Sequential;
 use crate::source::{Source, SourceKind};
-use crate::stats::{Brought, Recording, Stats};
-use crate::sys::{self, priority};
+use crate::stats::{Recording, Stats};
+use crate::sys::priority;
 use crate::workers::{self, Block};
 
 /// What a pipe is enlarged to, in bytes: the most that a user without privileges may ask for
@@ -389,46 +389,31 @@ impl<'s> Plan<'s> {
         }
     }
 
-    /// Makes something with the engine of `ring`, or with the next best while that cannot be had: it
-    /// worked a moment ago, but not for a ring of this size, or not any more. `is_untouched`: nothing has
-    /// been dealt out yet, so that nothing is lost by another.
-    pub(crate) fn with_fallback<R>(
-        &self,
-        ring: &mut RingPlan,
-        is_untouched: impl Fn() -> bool,
-        mut make: impl FnMut(&RingPlan) -> Result<R, ErrorKind>,
-    ) -> Result<R, ErrorKind> {
-        let may_fall_back = match &self.way {
-            // Where something of io_uring's is needed, no other engine will do.
-            Way::Ring { engine_asked, .. } => !engine_asked && !ring.uring.is_set(),
-            Way::Stream { .. } | Way::Whole(_) => false,
+    /// Whether another engine may take the place of the one of `ring`. Not where something of io_uring's
+    /// is needed.
+    pub(crate) fn may_fall_back(&self, ring: &RingPlan) -> bool {
+        matches!(self.way, Way::Ring { engine_asked: false, .. }) && !ring.uring.is_set()
+    }
+
+    /// What reads of the source are of.
+    pub(crate) fn target(&self, ring: &RingPlan) -> Target<'_> {
+        let source_len = match &self.way {
+            Way::Stream { .. } => None,
+            _ => self.source.len(),
         };
-        loop {
-            match make(ring) {
-                Err(ErrorKind::Engine { engine, why }) if may_fall_back && is_untouched() => {
-                    match choose::next_best(engine, ring.cache) {
-                        Some(engine) => ring.engine = engine,
-                        None => return Err(ErrorKind::Engine { engine, why }),
-                    }
-                }
-                result => return result,
-            }
+        Target {
+            fd: self.own.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
+            seekable: source_len.is_some(),
+            flags: ring.flags(),
+            align: ring.align,
+            source_len,
         }
     }
 
-    /// What the pumps of a run over a range need to know.
-    pub(crate) fn job(&self, ring: &RingPlan, range: Range<u64>) -> Job<'_> {
-        let (source_len, range) = match (&self.way, self.source.len()) {
-            (Way::Stream { .. }, _) | (_, None) => (None, range),
-            (_, Some(len)) => (Some(len), range.start.min(len)..range.end.min(len)),
-        };
+    /// What the pumps of a run need to know.
+    pub(crate) fn job<'a>(&'a self, target: Target<'a>, extents: Extents) -> Job<'a> {
         Job {
-            fd: self.own.as_ref().map_or(self.source.as_fd(), AsFd::as_fd),
-            seekable: source_len.is_some(),
-            flags: if ring.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 },
-            align: ring.align,
-            source_len,
-            extents: Extents::new(range.start..range.end.max(range.start), ring.block_bytes),
+            work: Work::One(target, extents),
             rate_limit: self.rate_limit.as_ref(),
             recording: &self.recording,
         }
@@ -440,13 +425,18 @@ impl<'s> Plan<'s> {
         mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
         let (Way::Ring { ring, .. } | Way::Stream { ring, .. }) = &self.way else { return Ok(()) };
-        let job = self.job(ring, range);
+        let target = self.target(ring);
+        let end = target.source_len.unwrap_or(u64::MAX);
+        let range = range.start.min(end)..range.end.min(end);
+        let extents = Extents::new(range.start..range.end.max(range.start), ring.block_bytes);
+        let job = self.job(target, extents);
         let _turn = ring
             .engine
             .is_sequential()
             .then(|| self.position.lock().unwrap_or_else(PoisonError::into_inner));
-        let _advised = ring.advise.then(|| Advised::sequential(job.fd));
-        self.with_fallback(&mut ring.clone(), || job.extents.is_untouched(), |ring| run(&job, ring))
+        let _advised = ring.advise.then(|| Advised::sequential(target.fd));
+        let may_fall_back = || self.may_fall_back(ring) && job.work.is_untouched();
+        choose::with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&job, ring))
     }
 
     fn read_whole(
@@ -459,44 +449,11 @@ impl<'s> Plan<'s> {
         if len == 0 {
             return Ok(());
         }
+        let here =
+            Sequential { source: self.source, flags: 0, rate_limit: self.rate_limit.as_ref() };
         let mut recorder = self.recording.recorder("reads", 1);
-        if let Some(limit) = &self.rate_limit {
-            let start = recorder.start();
-            while !limit.due_in().is_zero() {
-                limit.nap();
-            }
-            recorder.waited_for_limit(start);
-            limit.charge(len.into());
-        }
-        let mut request = Request::new(Extent { index: 0, offset: range.start, len });
-        let mut buffer = vec![0; len as usize];
-        loop {
-            let part = request.missing(1);
-            let rest = &mut buffer[part.skip as usize..];
-            recorder.requested(0, 1);
-            let start = recorder.start();
-            let read = sys::pread_into(self.source.as_fd(), rest, part.offset, 0);
-            recorder.waited_for_device(start);
-            let moved = read.is_ok();
-            let complete = request.complete(read.map(|n| n as u32), 1, Some(source_len));
-            recorder.completed(0, range.start, Brought::by(&complete, moved));
-            match complete {
-                Ok(false) => {}
-                Ok(true) => break,
-                // Files of sysfs say 4096 bytes whatever they hold. If nothing changed, the file did
-                // not shrink: it never had that length, and this is all of it.
-                Err(ErrorKind::Changed(_)) if self.source.unchanged().is_ok() => {
-                    buffer.truncate(part.skip as usize);
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        recorder.lends(0, range.start, 0);
-        let start = recorder.start();
-        let consumed = consume(Block { index: 0, offset: range.start, bytes: &buffer });
-        recorder.consumed(start, buffer.len() as u32, false);
-        consumed.map_err(ErrorKind::Consumer)
+        let range = range.start..range.start + u64::from(len);
+        here.read(range, &mut vec![0; len as usize], &mut recorder, consume)
     }
 }
 

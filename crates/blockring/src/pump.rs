@@ -28,6 +28,22 @@ const FLUSH_BYTES: u32 = 256 << 10;
 
 /// What all the pumps of one run share.
 pub(crate) struct Job<'a> {
+    pub(crate) work: Work<'a>,
+    pub(crate) rate_limit: Option<&'a RateLimit>,
+    pub(crate) recording: &'a Recording,
+}
+
+/// What is to be read.
+pub(crate) enum Work<'a> {
+    /// Parts of one source.
+    One(Target<'a>, Extents),
+    /// Parts of many.
+    Many(&'a dyn Feed),
+}
+
+/// What a read is of, and how it is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     /// Whether reads have places in it. (A pipe has none.)
     pub(crate) seekable: bool,
@@ -37,9 +53,59 @@ pub(crate) struct Job<'a> {
     pub(crate) align: u32,
     /// Length of the source at its opening, in bytes; `None` if only its end tells.
     pub(crate) source_len: Option<u64>,
-    pub(crate) extents: Extents,
-    pub(crate) rate_limit: Option<&'a RateLimit>,
-    pub(crate) recording: &'a Recording,
+}
+
+/// Deals out parts of many sources, to any number of threads.
+pub(crate) trait Feed: Sync {
+    /// The next part; `None` when there is none for now.
+    fn claim(&self) -> Option<(Extent, Target<'_>)>;
+
+    /// Deals out nothing more.
+    fn stop(&self);
+
+    /// Parts not dealt out yet, as far as is known.
+    fn left(&self) -> u64;
+}
+
+impl<'a> Work<'a> {
+    fn claim(&self) -> Option<(Extent, Target<'_>)> {
+        match self {
+            Work::One(target, extents) => extents.claim().map(|extent| (extent, *target)),
+            Work::Many(feed) => feed.claim(),
+        }
+    }
+
+    /// Deals out nothing more.
+    pub(crate) fn stop(&self) {
+        match self {
+            Work::One(_, extents) => extents.stop(),
+            Work::Many(feed) => feed.stop(),
+        }
+    }
+
+    /// Extents not dealt out yet, as far as is known.
+    pub(crate) fn left(&self) -> u64 {
+        match self {
+            Work::One(_, extents) => extents.left(),
+            Work::Many(feed) => feed.left(),
+        }
+    }
+
+    /// Whether nothing was dealt out yet of a source, and nothing stopped. Of many, that is not known.
+    pub(crate) fn is_untouched(&self) -> bool {
+        match self {
+            Work::One(_, extents) => extents.is_untouched(),
+            Work::Many(_) => false,
+        }
+    }
+
+    /// The one source that it is about.
+    pub(crate) fn target(&self) -> Option<Target<'a>> {
+        match self {
+            Work::One(target, _) => Some(*target),
+            Work::Many(_) => None,
+        }
+    }
 }
 
 /// The shape of a ring, and how it turns.
@@ -109,7 +175,7 @@ pub(crate) struct Pump<'a> {
     ring: Ring,
     consume: Consume,
     spin: bool,
-    reads: Vec<Option<Reading>>,
+    reads: Vec<Option<Reading<'a>>>,
     /// Submitted since the engine last handed requests to the kernel.
     queued: u32,
     flush_at: u32,
@@ -123,7 +189,8 @@ pub(crate) struct Pump<'a> {
 }
 
 /// What is being read into a slot, or was.
-struct Reading {
+struct Reading<'a> {
+    target: Target<'a>,
     request: Request,
     /// Why it cannot be had.
     failed: Option<ErrorKind>,
@@ -199,7 +266,7 @@ impl<'a> Pump<'a> {
             } else if self.ring.lent() > 0 {
                 let start = self.recorder.start();
                 to.wait_returned();
-                if self.job.extents.left() > 0 {
+                if self.job.work.left() > 0 {
                     self.recorder.waited_for_consumer(start);
                 }
             } else {
@@ -213,14 +280,14 @@ impl<'a> Pump<'a> {
     /// Requests extents while there are slots for them.
     fn request(&mut self) -> Result<(), ErrorKind> {
         while self.ring.can_request() && self.may_read() {
-            let Some(extent) = self.job.extents.claim() else { break };
+            let Some((extent, target)) = self.job.work.claim() else { break };
             if let Some(limit) = self.job.rate_limit {
                 limit.charge(extent.len.into());
             }
             let slot = self.ring.request().expect("can_request said so");
             let request = Request::new(extent);
             let lent = self.recorder.start();
-            self.reads[slot as usize] = Some(Reading { request, failed: None, lent });
+            self.reads[slot as usize] = Some(Reading { target, request, failed: None, lent });
             if self.submit(slot) {
                 // It was read at once: it is consumed before the next, while it is in the cache.
                 break;
@@ -242,7 +309,7 @@ impl<'a> Pump<'a> {
             if is_busy {
                 return false;
             }
-            if self.job.extents.left() == 0 {
+            if self.job.work.left() == 0 {
                 break;
             }
             let start = self.recorder.start();
@@ -282,30 +349,31 @@ impl<'a> Pump<'a> {
 
     /// The read that brings what is missing.
     fn read_for(&self, slot: u32) -> Read<'a> {
-        let part = self.reading(slot).request.missing(self.job.align);
+        let Reading { target, request, .. } = self.reading(slot);
+        let part = request.missing(target.align);
         let buffer = match self.slab {
             Some(slab) => slab.slot(slot).wrapping_add(part.skip as usize),
             None => std::ptr::null_mut(),
         };
-        let (fd, flags) = (self.job.fd, self.job.flags);
+        let Target { fd, flags, .. } = *target;
         Read { slot, fd, offset: part.offset, len: part.len, buffer, flags }
     }
 
     /// Takes a completion down. False: something is missing, and must be asked for again.
     fn complete(&mut self, completion: Completion) -> bool {
         let Completion { slot, result } = completion;
-        let (align, source_len) = (self.job.align, self.job.source_len);
         let moved = result.is_ok();
-        let request = &mut self.reading_mut(slot).request;
+        let Reading { target: Target { align, source_len, .. }, request, .. } =
+            self.reading_mut(slot);
         let (offset, len) = (request.extent.offset, request.extent.len);
-        let complete = request.complete(result, align, source_len);
+        let complete = request.complete(result, *align, *source_len);
         let was_cut_off = Some(len - request.extent.len).filter(|not_there| *not_there > 0);
         self.recorder.completed(slot, offset, Brought::by(&complete, moved));
         match complete {
             Ok(true) => {
                 self.ring.complete(slot);
                 if let Some(not_there) = was_cut_off {
-                    self.job.extents.stop();
+                    self.job.work.stop();
                     if let Some(limit) = self.job.rate_limit {
                         limit.give_back(not_there.into());
                     }
@@ -370,7 +438,7 @@ impl<'a> Pump<'a> {
         self.reading_mut(slot).lent = start;
         match to.deliver(Finished { slot, extent, bytes })? {
             true => {
-                let idle = with_device == 0 && self.job.extents.left() > 0;
+                let idle = with_device == 0 && self.job.work.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
                 self.free(slot)
             }
@@ -397,11 +465,11 @@ impl<'a> Pump<'a> {
         self.engine.release(slot).map_err(|error| ErrorKind::Read { offset, error })
     }
 
-    fn reading(&self, slot: u32) -> &Reading {
+    fn reading(&self, slot: u32) -> &Reading<'a> {
         self.reads[slot as usize].as_ref().expect("a slot that is not free has a request")
     }
 
-    fn reading_mut(&mut self, slot: u32) -> &mut Reading {
+    fn reading_mut(&mut self, slot: u32) -> &mut Reading<'a> {
         self.reads[slot as usize].as_mut().expect("a slot that is not free has a request")
     }
 }

@@ -138,19 +138,18 @@ fn run_and_see(case: &Case) -> (Outcome, u32) {
     let null = std::fs::File::open("/dev/null").unwrap();
     let config = Config { stats: true, ..Config::default() };
     let recording = Recording::new(&config);
-    let job = Job {
+    let target = Target {
         fd: std::os::fd::AsFd::as_fd(&null),
         seekable: true,
         flags: 0,
         align: case.align,
         source_len: (!case.is_stream).then_some(case.len as u64),
-        extents: match case.is_stream {
-            true => Extents::new(0..u64::MAX, case.block_bytes),
-            false => Extents::new(0..case.len as u64, case.block_bytes),
-        },
-        rate_limit: None,
-        recording: &recording,
     };
+    let extents = match case.is_stream {
+        true => Extents::new(0..u64::MAX, case.block_bytes),
+        false => Extents::new(0..case.len as u64, case.block_bytes),
+    };
+    let job = Job { work: Work::One(target, extents), rate_limit: None, recording: &recording };
     let depth = case.depth.min(case.slots);
     let shape = Shape {
         slots: case.slots,

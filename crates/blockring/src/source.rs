@@ -51,15 +51,24 @@ impl SourceKind {
 
 /// What `stat` says that changes when a file does. Times in seconds and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    len: u64,
-    mtime: (i64, i64),
-    ctime: (i64, i64),
+pub struct Stamp {
+    /// The number of the file on its file system.
+    pub inode: u64,
+    /// What it is, and who may do what with it (`st_mode`).
+    pub mode: u32,
+    /// Length in bytes.
+    pub len: u64,
+    /// When its content was last modified, as far as nobody set another time.
+    pub mtime: (i64, i64),
+    /// When its content or its attributes last changed.
+    pub ctime: (i64, i64),
 }
 
 impl Stamp {
     fn of(metadata: &Metadata) -> Stamp {
         Stamp {
+            inode: metadata.ino(),
+            mode: metadata.mode(),
             len: metadata.len(),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
             ctime: (metadata.ctime(), metadata.ctime_nsec()),
@@ -79,6 +88,8 @@ pub struct Source {
     stamp: Stamp,
     /// Read from the file position to the end, whatever it is.
     is_stream: bool,
+    /// Opened with `O_DIRECT`.
+    is_direct: bool,
 }
 
 impl Source {
@@ -133,7 +144,7 @@ impl Source {
             SourceKind::CharDevice
         };
         let stamp = Stamp::of(&metadata);
-        Ok(Source { file, path, kind, len, device, stamp, is_stream: false })
+        Ok(Source { file, path, kind, len, device, stamp, is_stream: false, is_direct: false })
     }
 
     /// Takes a file that is already open for reading, to be read from its file position to its end,
@@ -144,6 +155,16 @@ impl Source {
     /// As for [`open`](Source::open).
     pub fn from_stream(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
         Ok(Source { is_stream: true, ..Source::from_file(file, name)? })
+    }
+
+    /// Takes a file that was opened with `O_DIRECT`, for a [`Shared`](crate::Shared) that
+    /// [opens directly](crate::Shared::opens_directly).
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_direct(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        Ok(Source { is_direct: true, ..Source::from_file(file, name)? })
     }
 
     /// The name it was opened with.
@@ -172,8 +193,39 @@ impl Source {
         &self.file
     }
 
-    pub(crate) fn device(&self) -> u64 {
+    /// The device number (`st_dev`) of the file system that holds a file, or of the device that a
+    /// device file stands for.
+    pub fn device(&self) -> u64 {
         self.device
+    }
+
+    /// What it was at its opening.
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// Where the first extent of a file lies on its device, in bytes from its start; `None` where the file
+    /// system does not say, or nothing was written yet.
+    pub fn physical_place(&self) -> Option<u64> {
+        let mut place = None;
+        let look = |extent: sys::FileExtent| {
+            place = Some(extent.physical());
+            false
+        };
+        sys::for_each_extent(&self.file, look).ok()?;
+        place
+    }
+
+    /// Makes the reads of this open file direct ones, if they are not.
+    pub(crate) fn set_direct(&self) -> io::Result<()> {
+        match self.is_direct {
+            true => Ok(()),
+            false => Ok(rustix::fs::fcntl_setfl(&self.file, rustix::fs::OFlags::DIRECT)?),
+        }
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct
     }
 
     /// Opens the same inode again, with `O_DIRECT`: the flag belongs to the open file, which others

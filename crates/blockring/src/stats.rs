@@ -225,6 +225,15 @@ impl Recording {
         result
     }
 
+    /// Adds what another took down, in times that this one measures itself.
+    pub(crate) fn add(&self, other: &Stats) {
+        if let Some(mut stats) = self.lock() {
+            stats.bytes += other.bytes;
+            stats.threads = stats.threads.max(other.threads);
+            stats.add_thread(other);
+        }
+    }
+
     /// What was taken down until now; `None` if nothing was to be.
     pub(crate) fn stats(&self) -> Option<Stats> {
         self.lock().map(|stats| stats.clone())

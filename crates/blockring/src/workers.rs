@@ -70,8 +70,8 @@ impl Reader {
             depth,
             slots,
             slab: slab.as_ref(),
-            fd: job.fd,
-            seekable: job.seekable,
+            file: job.work.target().map(|target| target.fd),
+            seekable: job.work.target().is_none_or(|target| target.seekable),
             wakes,
             pool_threads: plan.pool_threads,
             uring: plan.uring,
@@ -165,7 +165,7 @@ pub(crate) fn spread(
     };
     let failed = Mutex::new(None);
     let fail = |error| {
-        job.extents.stop();
+        job.work.stop();
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     };
     let missed = Mutex::new(None);
@@ -189,7 +189,7 @@ pub(crate) fn spread(
         let threads = plan.workers + u32::from(!caller_reads);
         let mut workers = Vec::new();
         let mut spawn = || {
-            if workers.len() as u32 == threads || job.extents.left() == 0 {
+            if workers.len() as u32 == threads || job.work.left() == 0 {
                 return;
             }
             match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, start) {
@@ -214,7 +214,7 @@ pub(crate) fn spread(
                 panic::resume_unwind(payload);
             }
         }
-        if job.extents.is_untouched() {
+        if job.work.is_untouched() {
             // Not one thread could be had: then this one.
             start();
         }
@@ -224,7 +224,7 @@ pub(crate) fn spread(
     match (failed, missed) {
         (Some(error), _) => Err(error),
         // Nobody was there to read.
-        (None, Some(error)) if job.extents.left() > 0 => Err(error),
+        (None, Some(error)) if job.work.left() > 0 => Err(error),
         (None, _) => Ok(()),
     }
 }
@@ -237,7 +237,7 @@ struct StopOnPanic<'a>(&'a Job<'a>);
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.extents.stop();
+            self.0.work.stop();
         }
     }
 }
@@ -326,7 +326,7 @@ fn consume_handed_over(
     struct End<'a>(&'a Job<'a>, &'a Handover<Finished>, Option<&'a Waker>);
     impl Drop for End<'_> {
         fn drop(&mut self) {
-            self.0.extents.stop();
+            self.0.work.stop();
             if self.1.end() {
                 wake(self.2);
             }

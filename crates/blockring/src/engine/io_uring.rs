@@ -68,8 +68,9 @@ impl IoUringEngine {
                 .map_err(|error| explain("io_uring_register (an eventfd)", &error))?;
         }
         if knobs.fixed_file {
+            let file = setup.file.ok_or("a fixed file is one file, and these are many")?;
             ring.submitter()
-                .register_files(&[setup.fd.as_raw_fd()])
+                .register_files(&[file.as_raw_fd()])
                 .map_err(|error| explain("io_uring_register (the file)", &error))?;
         }
         if let (true, Some(slab)) = (knobs.fixed_buffers, setup.slab) {

@@ -98,8 +98,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) slots: u32,
     /// The memory of the slots; none for an engine that lends its own.
     pub(crate) slab: Option<&'a Slab>,
-    /// What all reads are of.
-    pub(crate) fd: BorrowedFd<'a>,
+    /// What all reads are of, if that is one file.
+    pub(crate) file: Option<BorrowedFd<'a>>,
     /// Whether reads have places in it. (A pipe has none.)
     pub(crate) seekable: bool,
     /// Another thread gives slots back, so that a sleeping [`Engine::wait`] must be woken by

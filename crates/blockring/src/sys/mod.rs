@@ -161,6 +161,11 @@ pub(crate) struct FileExtent {
 }
 
 impl FileExtent {
+    /// Where it starts on the device, in bytes.
+    pub(crate) fn physical(&self) -> u64 {
+        self.physical
+    }
+
     /// Compressed or encrypted: it must be decoded somewhere.
     pub(crate) fn is_encoded(&self) -> bool {
         const FIEMAP_EXTENT_ENCODED: u32 = 0x8;
