@@ -1,0 +1,719 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+
+/// A number that looks random and depends on `seed` alone.
+fn number(seed: u64) -> u64 {
+    let hash = blake3::hash(&seed.to_le_bytes());
+    u64::from_le_bytes(hash.as_bytes()[..8].try_into().unwrap())
+}
+
+fn record(seed: u64) -> Record {
+    let stamp = Stamp {
+        file_system: number(seed ^ 1 << 60),
+        inode: seed,
+        size: seed * 1000,
+        mtime_ns: 1_700_000_000_000_000_000 + seed as i64,
+        ctime_ns: -(seed as i64),
+    };
+    Record { stamp, hash: *blake3::hash(&seed.to_le_bytes()).as_bytes() }
+}
+
+/// The path of row `i`, in ascending order.
+fn path_of(i: u64) -> Vec<u8> {
+    format!("/home/somebody/directory {:03}/file number {i:08}", i / 100).into_bytes()
+}
+
+/// An index of rows 0 to `rows`.
+fn filled(path: &Path, rows: u64) -> Index {
+    let mut index = Index::open(path).unwrap();
+    for i in 0..rows {
+        index.put(&path_of(i), record(i)).unwrap();
+    }
+    index.flush().unwrap();
+    index
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("index");
+    (directory, path)
+}
+
+/// All files of a directory with what is in them.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+fn integrity(path: &Path) -> String {
+    let database = Connection::open(path).unwrap();
+    database.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap()
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    (any::<[u64; 3]>(), any::<[i64; 2]>(), any::<[u8; 32]>()).prop_map(|(ids, times, hash)| {
+        let [file_system, inode, size] = ids;
+        let [mtime_ns, ctime_ns] = times;
+        Record { stamp: Stamp { file_system, inode, size, mtime_ns, ctime_ns }, hash }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn what_is_put_comes_back(
+        rows in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 0..40), any_record(), 0..50)
+    ) {
+        let (_directory, path) = place();
+        let mut index = Index::open(&path).unwrap();
+        for (path, record) in &rows {
+            index.put(path, record.clone()).unwrap();
+        }
+        for (path, record) in &rows {
+            prop_assert_eq!(&index.get(path).unwrap(), &Some(record.clone()));
+        }
+        index.flush().unwrap();
+        drop(index);
+        let mut index = Index::open(&path).unwrap();
+        for (path, record) in &rows {
+            prop_assert_eq!(&index.get(path).unwrap(), &Some(record.clone()));
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Get(Vec<u8>),
+    Put(Vec<u8>, u64),
+    Remove(Vec<u8>),
+    Forget(Vec<u8>),
+    Flush,
+    Reopen,
+    /// Gets of all rows from here on, but for some.
+    Walk(Vec<u8>, u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // Roots with what sorts closely before and after what is under them.
+    let key = prop::string::string_regex("(/|/a|/a/|/a-|/a0|/b)(/|\\.)?[a-c]{0,4}").unwrap();
+    let key = key.prop_map(String::into_bytes).boxed();
+    let root = prop::sample::select(vec!["/", "/a", "/a/", "/b", "/a/b", "/none"]);
+    let step = prop_oneof![
+        8 => key.clone().prop_map(Step::Get),
+        8 => (key.clone(), 0..1000_u64).prop_map(|(key, seed)| Step::Put(key, seed)),
+        2 => key.clone().prop_map(Step::Remove),
+        1 => root.prop_map(|root| Step::Forget(root.into())),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Reopen),
+        1 => (key, any::<u64>()).prop_map(|(key, skip)| Step::Walk(key, skip)),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn it_does_as_a_map_does(steps in steps()) {
+        let (_directory, path) = place();
+        let mut index = Index::open(&path).unwrap();
+        let mut rows = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Get(key) => {
+                    prop_assert_eq!(index.get(&key).unwrap(), rows.get(&key).cloned());
+                    seen.insert(key);
+                }
+                Step::Put(key, seed) => {
+                    index.put(&key, record(seed)).unwrap();
+                    rows.insert(key.clone(), record(seed));
+                    seen.insert(key);
+                }
+                Step::Remove(key) => {
+                    index.remove(&key).unwrap();
+                    rows.remove(&key);
+                }
+                Step::Flush => index.flush().unwrap(),
+                Step::Reopen => {
+                    index.flush().unwrap();
+                    index = Index::open(&path).unwrap();
+                    seen.clear();
+                }
+                Step::Walk(from, skip) => {
+                    let keys: Vec<_> = rows.range(from..).map(|(key, _)| key.clone()).collect();
+                    for (i, key) in keys.into_iter().enumerate() {
+                        if skip >> (i % 64) & 1 == 0 {
+                            prop_assert_eq!(index.get(&key).unwrap(), rows.get(&key).cloned());
+                            seen.insert(key);
+                        }
+                    }
+                }
+                Step::Forget(root) => {
+                    let mut under = root.clone();
+                    if under.last() != Some(&b'/') {
+                        under.push(b'/');
+                    }
+                    let before = rows.len();
+                    rows.retain(|key, _| {
+                        key == &under || !key.starts_with(&under) || seen.contains(key)
+                    });
+                    let forgotten = (before - rows.len()) as u64;
+                    prop_assert_eq!(index.forget_unseen(&root).unwrap(), forgotten);
+                }
+            }
+        }
+        for (key, record) in &rows {
+            prop_assert_eq!(&index.get(key).unwrap(), &Some(record.clone()));
+        }
+    }
+}
+
+#[test]
+fn ascending_gets_bring_ever_more_rows_at_once() {
+    let (_directory, path) = place();
+    let rows = 3 * PENDING_ROWS_MAX as u64;
+    drop(filled(&path, rows));
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..rows {
+        assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)), "row {i}");
+        // Changes on the way, behind and ahead.
+        match i % 1000 {
+            1 => index.put(&path_of(i - 1), record(i)).unwrap(),
+            2 => index.remove(&path_of(i)).unwrap(),
+            _ => {}
+        }
+    }
+    assert_eq!(index.look_ahead_rows, LOOK_AHEAD_ROWS_MAX);
+    assert_eq!(index.seen.0.len(), 1);
+    index.flush().unwrap();
+    for i in (0..rows).map(|i| number(i) % rows).take(5000) {
+        let expected = match i % 1000 {
+            0 => Some(record(i + 1)),
+            2 => None,
+            _ => Some(record(i)),
+        };
+        assert_eq!(index.get(&path_of(i)).unwrap(), expected, "row {i}");
+    }
+    assert!(index.look_ahead_rows <= 4 * LOOK_AHEAD_ROWS_MIN, "{}", index.look_ahead_rows);
+}
+
+#[test]
+fn changes_are_written_when_there_are_many_or_after_a_while() {
+    let (_directory, path) = place();
+    let mut index = Index::open(&path).unwrap();
+    let written = || Index::open(&path).unwrap().get(&path_of(0)).unwrap().is_some();
+    for i in 0..PENDING_ROWS_MAX as u64 {
+        index.put(&path_of(i), record(i)).unwrap();
+    }
+    assert!(!written());
+    index.put(&path_of(99_999), record(1)).unwrap();
+    assert!(written());
+    assert_eq!(index.pending.len(), 1);
+    index.pending_since = Instant::now().checked_sub(PENDING_TIME_MAX);
+    index.remove(&path_of(0)).unwrap();
+    assert!(!written());
+    assert!(index.pending.is_empty());
+}
+
+#[test]
+fn an_unchanged_run_writes_nothing() {
+    let (directory, path) = place();
+    drop(filled(&path, 5000));
+    let before = (contents(directory.path()), path.metadata().unwrap().modified().unwrap());
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..5000 {
+        index.get(&path_of(i)).unwrap();
+    }
+    assert_eq!(index.forget_unseen(b"/").unwrap(), 0);
+    index.flush().unwrap();
+    drop(index);
+    let after = (contents(directory.path()), path.metadata().unwrap().modified().unwrap());
+    assert!(before == after);
+}
+
+#[test]
+fn what_a_walk_did_not_find_is_forgotten() {
+    let (_directory, path) = place();
+    let rows = 3 * PENDING_ROWS_MAX as u64;
+    let mut index = filled(&path, rows);
+    index.put(b"/home/somebody", record(1)).unwrap();
+    index.put(b"/home/somebody.txt", record(2)).unwrap();
+    index.put(b"/home/somebody0", record(3)).unwrap();
+    index.flush().unwrap();
+    let mut index = Index::open(&path).unwrap();
+    // Two in the middle, a run that takes two transactions, and the end.
+    let is_there = |i| i != 500 && i != 501 && !(1000..20_000).contains(&i) && i < rows - 10;
+    for i in (0..rows).filter(|&i| is_there(i)) {
+        assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)));
+    }
+    index.put(&path_of(10_000), record(7)).unwrap();
+    assert_eq!(index.seen.0.len(), 4);
+    assert_eq!(index.forget_unseen(b"/home/somebody").unwrap(), 2 + 18_999 + 10);
+    assert_eq!(index.forget_unseen(b"/home/somebody").unwrap(), 0);
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..rows {
+        let expected = if i == 10_000 { Some(7) } else { is_there(i).then_some(i) };
+        assert_eq!(index.get(&path_of(i)).unwrap(), expected.map(record), "row {i}");
+    }
+    for (name, seed) in [("", 1), (".txt", 2), ("0", 3)] {
+        let path = format!("/home/somebody{name}").into_bytes();
+        assert_eq!(index.get(&path).unwrap(), Some(record(seed)));
+    }
+    // Nothing was asked for: all files are gone.
+    let mut index = Index::open(&path).unwrap();
+    assert_eq!(index.forget_unseen(b"/elsewhere").unwrap(), 0);
+    assert_eq!(index.forget_unseen(b"/home/somebody/").unwrap(), rows - 2 - 18_999 - 10);
+}
+
+#[test]
+fn too_many_spans_grow_together() {
+    let mut spans = Spans::default();
+    let key = |i: usize| (i as u64 * 2).to_be_bytes();
+    for i in (1..=SPANS_MAX).rev() {
+        spans.add(&key(i), false);
+    }
+    assert_eq!(spans.gaps(&key(0), &key(SPANS_MAX)).len(), SPANS_MAX);
+    // After all of them, between two, and before all of them.
+    spans.add(&key(SPANS_MAX + 7), false);
+    assert_eq!(spans.end_before(&key(SPANS_MAX + 9)), Some(&key(SPANS_MAX + 7)[..]));
+    spans.add(&[&key(5)[..], b"x"].concat(), false);
+    spans.add(&key(0), false);
+    assert_eq!(spans.0.len(), SPANS_MAX);
+    assert_eq!(spans.gaps(&key(0), &key(3)), [(&key(1)[..], &key(2)[..]), (&key(2), &key(3))]);
+}
+
+/// Foreign databases that are in the middle of something, each with the files beside it.
+fn busy_databases(directory: &Path) -> Vec<PathBuf> {
+    ["delete", "wal"]
+        .map(|mode| {
+            let path = directory.join("original");
+            let mut database = Connection::open(&path).unwrap();
+            database.pragma_update(None, "journal_mode", mode).unwrap();
+            database.pragma_update(None, "cache_size", 10).unwrap();
+            database.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
+            let transaction = database.transaction().unwrap();
+            for i in 0..100 {
+                transaction.execute("INSERT INTO t VALUES (zeroblob(3000 + ?1))", [i]).unwrap();
+            }
+            let copies = directory.join(mode);
+            fs::create_dir(&copies).unwrap();
+            for name in ["original", "original-journal", "original-wal", "original-shm"] {
+                let _ = fs::copy(directory.join(name), copies.join(name));
+            }
+            assert!(fs::read_dir(&copies).unwrap().count() > 1, "{mode}: no journal");
+            transaction.rollback().unwrap();
+            drop(database);
+            fs::remove_file(&path).unwrap();
+            copies.join("original")
+        })
+        .into()
+}
+
+#[test]
+fn a_file_that_is_no_index_stays_as_it_is() {
+    let (directory, path) = place();
+    drop(filled(&path, 100));
+    let index = fs::read(&path).unwrap();
+    let changed = |at: usize, bytes: &[u8]| {
+        let mut changed = index.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let cases: [(&str, Vec<u8>, &str); 11] = [
+        ("one byte", vec![b'\n'], "no SQLite database"),
+        ("text", b"a list of things".to_vec(), "no SQLite database"),
+        ("most of a header", index[..99].to_vec(), "no SQLite database"),
+        ("zeros", vec![0; 4096], "no SQLite database"),
+        ("noise", (0..999).flat_map(|i| number(i).to_le_bytes()).collect(), "no SQLite database"),
+        ("magic", changed(3, b"x"), "no SQLite database"),
+        ("foreign", changed(68, &[0, 0, 0, 7]), "application id is 0x7"),
+        ("newer", changed(60, &[0, 0, 0, 9]), "has format 9"),
+        ("version 0", changed(60, &[0, 0, 0, 0]), "damaged: it has format 0"),
+        ("cut", index[..index.len() - 4096].to_vec(), "damaged"),
+        ("header alone", index[..100].to_vec(), "damaged"),
+    ];
+    for (name, bytes, expected) in cases {
+        fs::write(&path, &bytes).unwrap();
+        let error = Index::open(&path).expect_err(name).to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+        assert!(error.contains(path.to_str().unwrap()), "{name}: {error}");
+        assert!(error.contains("name another file"), "{name}: {error}");
+        assert!(contents(directory.path()) == BTreeMap::from([(path.clone(), bytes)]), "{name}");
+    }
+    fs::remove_file(&path).unwrap();
+    for path in busy_databases(directory.path()) {
+        let before = contents(path.parent().unwrap());
+        assert!(matches!(Index::open(&path), Err(IndexError::Foreign { .. })), "{path:?}");
+        assert!(before == contents(path.parent().unwrap()), "{path:?}");
+    }
+}
+
+/// Opens what may be damaged and asks for every row; no answer is a wrong one.
+/// How many rows came, and whether there was an error.
+fn read_damaged(path: &Path, rows: u64) -> (u64, bool) {
+    let mut index = match Index::open(path) {
+        Ok(index) => index,
+        Err(error) => {
+            assert!(error.to_string().contains("another file"), "{error}");
+            return (0, true);
+        }
+    };
+    let (mut right, mut failures) = (0, 0);
+    for i in (0..rows).chain((0..200).map(|i| number(i) % rows)) {
+        // Where nearly nothing can be read, the same error a hundred times is enough.
+        if failures == 100 {
+            break;
+        }
+        match index.get(&path_of(i)) {
+            Ok(Some(found)) => {
+                assert_eq!(found, record(i));
+                right += 1;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
+                failures += 1;
+            }
+        }
+    }
+    (right, failures > 0)
+}
+
+#[test]
+fn no_damage_gives_a_wrong_record() {
+    const ROWS: u64 = 2000;
+    let (_directory, path) = place();
+    drop(filled(&path, ROWS));
+    let whole = fs::read(&path).unwrap();
+    let (mut unharmed, mut failed, mut hidden) = (0, 0, 0);
+    // All of the header, the start of every second page, and bytes all over.
+    let pages = (0..whole.len()).step_by(8192).flat_map(|page| page..page + 12);
+    let all_over = (0..500).map(|i| number(i) as usize % whole.len());
+    for (i, at) in (0..108).chain(pages).chain(all_over).enumerate() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= if i % 2 == 0 { 1 << (i / 2 % 8) } else { 0xff };
+        fs::write(&path, bytes).unwrap();
+        match read_damaged(&path, ROWS) {
+            (_, true) => failed += 1,
+            (right, false) if right == ROWS + 200 => unharmed += 1,
+            (_, false) => hidden += 1,
+        }
+    }
+    println!("flips: {failed} found, {hidden} hid rows, {unharmed} did no harm");
+    for at in (0..whole.len()).step_by(1777) {
+        fs::write(&path, &whole[..at]).unwrap();
+        let (_, failed) = read_damaged(&path, ROWS);
+        assert_eq!(failed, at != 0, "cut at {at}");
+    }
+}
+
+#[test]
+fn two_at_once_see_what_the_other_wrote() {
+    let (_directory, path) = place();
+    let mut one = Index::open(&path).unwrap();
+    let mut two = Index::open(&path).unwrap();
+    for i in 0..100 {
+        let (writer, reader) = if i % 2 == 0 { (&mut one, &mut two) } else { (&mut two, &mut one) };
+        writer.put(&path_of(i), record(i)).unwrap();
+        writer.flush().unwrap();
+        reader.chunk = None;
+        assert_eq!(reader.get(&path_of(i)).unwrap(), Some(record(i)));
+    }
+    drop((one, two));
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn one_is_made_though_many_make_it_at_once() {
+    for _ in 0..30 {
+        let (_directory, path) = place();
+        let all = Barrier::new(6);
+        thread::scope(|scope| {
+            for i in 0..6 {
+                let (path, all) = (&path, &all);
+                scope.spawn(move || {
+                    all.wait();
+                    // Some come while the first is still at it.
+                    thread::sleep(Duration::from_micros(i * 150));
+                    let mut index = Index::open(path).unwrap();
+                    index.put(&path_of(i), record(i)).unwrap();
+                    index.flush().unwrap();
+                });
+            }
+        });
+        let mut index = Index::open(&path).unwrap();
+        assert!((0..6).all(|i| index.get(&path_of(i)).unwrap() == Some(record(i))));
+    }
+}
+
+#[test]
+fn it_opens_while_another_makes_it_longer() {
+    // What is seen when the header was written and the new pages were not yet.
+    let (_directory, path) = place();
+    drop(filled(&path, 100));
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(4096).unwrap();
+    probe(&path, &path).unwrap();
+    drop(file);
+    fs::remove_file(&path).unwrap();
+
+    let mut index = filled(&path, 1);
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            for i in 0..20_000 {
+                index.put(&path_of(i), record(i)).unwrap();
+                if i % 500 == 0 {
+                    index.flush().unwrap();
+                }
+            }
+        });
+        while !writer.is_finished() {
+            assert_eq!(Index::open(&path).unwrap().get(&path_of(0)).unwrap(), Some(record(0)));
+        }
+    });
+}
+
+#[test]
+fn threads_write_at_once() {
+    let (_directory, path) = place();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut index = Index::open(path).unwrap();
+                for i in (thread..2000).step_by(4) {
+                    assert_eq!(index.get(&path_of(i)).unwrap(), None);
+                    index.put(&path_of(i), record(i)).unwrap();
+                    if i % 100 < 4 {
+                        index.flush().unwrap();
+                    }
+                }
+                index.flush().unwrap();
+            });
+        }
+    });
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..2000 {
+        assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)));
+    }
+    assert_eq!(integrity(&path), "ok");
+}
+
+#[test]
+fn a_held_index_is_waited_for_and_nothing_is_lost() {
+    let (_directory, path) = place();
+    let mut index = filled(&path, 10);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    index.database.busy_timeout(Duration::from_millis(20)).unwrap();
+    assert!(matches!(index.get(&path_of(0)), Err(IndexError::Busy { .. })));
+    index.pending.insert(path_of(20), Some(record(20)));
+    assert!(matches!(index.flush(), Err(IndexError::Busy { .. })));
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(index.get(&path_of(20)).unwrap(), Some(record(20)));
+    index.flush().unwrap();
+    assert_eq!(Index::open(&path).unwrap().get(&path_of(20)).unwrap(), Some(record(20)));
+}
+
+/// Which part `a_part_in_another_process` plays, and on which index.
+const PART: &str = "RINGSUM_INDEX_TEST_PART";
+const PART_INDEX: &str = "RINGSUM_INDEX_TEST_INDEX";
+
+/// Runs this binary again, for one part.
+fn in_another_process(part: &str, index: &Path) -> Command {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([&format!("{module}::a_part_in_another_process"), "--exact", "--nocapture"]);
+    command.env(PART, part).env(PART_INDEX, index).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn said(output: Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn a_part_in_another_process() {
+    let (Ok(part), Some(path)) = (std::env::var(PART), std::env::var_os(PART_INDEX)) else {
+        return;
+    };
+    let path = Path::new(&path);
+    match &*part {
+        "put for ever" => {
+            let mut index = Index::open(path).unwrap();
+            let mut i = 0;
+            while index.get(&path_of(i)).unwrap().is_some() {
+                i += 1;
+            }
+            for i in i.. {
+                index.put(&path_of(i), record(i)).unwrap();
+                if i % 100 == 99 {
+                    index.flush().unwrap();
+                }
+            }
+        }
+        "put once" => {
+            let result = Index::open(path).and_then(|mut index| {
+                index.database.busy_timeout(Duration::from_millis(20)).unwrap();
+                println!("{:?}", index.get(&path_of(0))?.is_some());
+                index.put(&path_of(1), record(1))?;
+                index.flush()
+            });
+            println!("{}", result.err().map_or("done".into(), |error| error.to_string()));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_kill_leaves_what_was_written() {
+    let (_directory, path) = place();
+    let mut rows = 0;
+    for i in 0..25 {
+        let mut child = in_another_process("put for ever", &path).spawn().unwrap();
+        thread::sleep(Duration::from_micros(number(i) % 60_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut index = Index::open(&path).unwrap();
+        let mut found = 0;
+        while let Some(record_found) = index.get(&path_of(found)).unwrap() {
+            assert_eq!(record_found, record(found));
+            found += 1;
+        }
+        assert_eq!(found % 100, 0, "part of a transaction");
+        assert!(found >= rows, "{found} of {rows}");
+        rows = found;
+        let count: i64 =
+            index.database.query_row("SELECT count(*) FROM file", [], |row| row.get(0)).unwrap();
+        assert_eq!(count as u64, rows);
+        assert_eq!(integrity(&path), "ok");
+    }
+    println!("{rows} rows after 25 kills");
+    assert!(rows > 0);
+}
+
+#[test]
+fn opening_once_more_takes_no_lock_off() {
+    let (_directory, path) = place();
+    let index = filled(&path, 1);
+    index.database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(Index::open(&path).unwrap());
+    let said = said(in_another_process("put once", &path).output().unwrap());
+    assert!(said.contains("other processes have held it"), "{said}");
+}
+
+#[test]
+fn an_index_that_cannot_be_written_can_be_read() {
+    const NOBODY: u32 = 65534;
+    let (directory, path) = place();
+    drop(filled(&path, 1));
+    let run = |directory_mode, file_mode, path: &Path| {
+        fs::set_permissions(directory.path(), Permissions::from_mode(directory_mode)).unwrap();
+        fs::set_permissions(directory.path().join("index"), Permissions::from_mode(file_mode))
+            .unwrap();
+        let mut command = in_another_process("put once", path);
+        // Root may write anything.
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        said(output.unwrap())
+    };
+    let before = contents(directory.path());
+    let read_only = run(0o555, 0o444, &path);
+    assert!(read_only.contains("true\n"), "{read_only}");
+    assert!(read_only.contains("is read-only"), "{read_only}");
+    let no_journal = run(0o555, 0o666, &path);
+    assert!(no_journal.contains("true\n"), "{no_journal}");
+    assert!(no_journal.contains("is read-only"), "{no_journal}");
+    let denied = run(0o755, 0o000, &path);
+    assert!(denied.contains("Permission denied"), "{denied}");
+    let closed = run(0o000, 0o644, &path);
+    assert!(closed.contains("Permission denied"), "{closed}");
+    let new = run(0o555, 0o644, &directory.path().join("new"));
+    assert!(new.contains("Permission denied"), "{new}");
+    assert!(before == contents(directory.path()));
+}
+
+#[test]
+fn paths_that_are_not_a_plain_name() {
+    let (directory, path) = place();
+    let inside = |name: &str| directory.path().join(name);
+    let message = |name| Index::open(&inside(name)).unwrap_err().to_string();
+    assert!(message("missing/index").contains("there is no directory"));
+    assert!(message(".").contains("no regular file"));
+    assert!(matches!(Index::open(Path::new("/dev/null")), Err(IndexError::NotAFile { .. })));
+    assert!(matches!(Index::open(Path::new("")), Err(IndexError::Open { .. })));
+    drop(filled(&path, 3));
+    assert!(matches!(Index::open(&path.join("x")), Err(IndexError::Open { .. })));
+
+    // A link to an index, and one to nothing yet; the journal stands beside the file itself.
+    fs::create_dir(inside("real")).unwrap();
+    for (link, target) in [("link", "../index"), ("to nothing", "real/new")] {
+        let link = if link == "link" { inside("real/link") } else { inside(link) };
+        symlink(target, &link).unwrap();
+        drop(filled(&link, 5));
+        assert!(link.is_symlink());
+    }
+    for path in [&path, &inside("real/new")] {
+        assert_eq!(Index::open(path).unwrap().get(&path_of(4)).unwrap(), Some(record(4)));
+    }
+
+    // Names that mean something to SQLite, from the directory itself.
+    for name in [":memory:", "file:x?mode=memory", "a%41 ?#é", "-"] {
+        let mut command = in_another_process("put once", Path::new(name));
+        for expected in ["false\n", "false\n"] {
+            let said = said(command.current_dir(directory.path()).output().unwrap());
+            assert!(said.contains(expected) && said.contains("done"), "{name}: {said}");
+        }
+        assert_eq!(Index::open(&inside(name)).unwrap().get(&path_of(1)).unwrap(), Some(record(1)));
+    }
+}
+
+#[test]
+fn an_empty_file_becomes_an_index() {
+    let (_directory, path) = place();
+    fs::write(&path, "").unwrap();
+    drop(filled(&path, 3));
+    assert_eq!(Index::open(&path).unwrap().get(&path_of(2)).unwrap(), Some(record(2)));
+}
+
+#[test]
+fn a_recent_change_is_not_settled() {
+    let began = 1_700_000_000_000_000_000;
+    for (ctime, expected) in [
+        (began - 2_000_000_000, true),
+        (began - 1_999_999_999, false),
+        (began, false),
+        (began + 1, false),
+        (i64::MAX, false),
+        (i64::MIN, true),
+    ] {
+        assert_eq!(is_settled(ctime, began), expected, "{ctime}");
+    }
+}
+
+#[test]
+fn it_can_move_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Index>();
+}
