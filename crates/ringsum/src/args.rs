@@ -10,21 +10,27 @@ use blockring::{
     RateLimit, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Trace, Uring, WORKERS_MAX,
 };
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use ringsum::many::JOBS_MAX;
 
-use crate::values::{one_of, parse_block_bytes, parse_io_priority, parse_rate};
+use crate::values::{
+    Pattern, one_of, parse_block_bytes, parse_glob, parse_io_priority, parse_rate,
+};
 
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
 const TUNING: &str = "More I/O options (docs/tuning.md says what each costs, and when it helps)";
 const LOOKING: &str = "A look inside";
+const TREES: &str = "Trees and lists of files (docs/trees.md)";
+const INDEXES: &str = "What has not changed (docs/index.md)";
 
 /// Print or check BLAKE3 hashes, at the speed of the device
 ///
-/// With no FILE, or when FILE is -, read standard input. A drop-in replacement for b3sum.
+/// With no FILE, or when FILE is -, read standard input; with -r and no FILE, the current directory. A drop-in replacement for b3sum.
 #[derive(Parser, Debug, PartialEq)]
 #[command(
     name = "ringsum",
     version,
+    group(ArgGroup::new("walks").args(["recursive", "report_extra"]).multiple(true)),
     after_help = "Exit status: 0 if all is well, 1 if a file could not be read, changed while it was \
                   read, or failed a check, 2 for a wrong command line.\n\
                   Sizes take k, K or KiB (1024), kB or KB (1000), and so on with M and G."
@@ -35,7 +41,7 @@ pub(crate) struct Args {
     pub(crate) files: Vec<PathBuf>,
 
     /// Use the keyed mode, with the 32-byte key from standard input
-    #[arg(long, requires = "files")]
+    #[arg(long)]
     pub(crate) keyed: bool,
 
     /// Use the key derivation mode, with this context string
@@ -99,6 +105,87 @@ pub(crate) struct Args {
     /// With --check: name each malformed line even with --lenient
     #[arg(short, long, requires = "check", overrides_with_all = ["quiet", "status"])]
     pub(crate) warn: bool,
+
+    /// With --check: name the files under DIR that no list has, and where missing ones have gone
+    #[arg(long, value_name = "DIR", requires = "check", help_heading = TREES)]
+    pub(crate) report_extra: Vec<PathBuf>,
+
+    /// Hash every file in directories, and in theirs; devices, pipes and sockets are left out
+    #[arg(short, long, conflicts_with_all = ["check", "raw"], help_heading = TREES)]
+    pub(crate) recursive: bool,
+
+    /// Read the names of files to hash from FILE, one a line; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "raw"], help_heading = TREES)]
+    pub(crate) files_from: Option<PathBuf>,
+
+    /// With --files-from: names end with NUL, not with a newline
+    #[arg(short = '0', long, requires = "files_from", help_heading = TREES)]
+    pub(crate) null: bool,
+
+    /// End each line with NUL, not with a newline, and escape no name; with --check, read such lists
+    #[arg(short, long, conflicts_with_all = ["raw", "json"], help_heading = TREES)]
+    pub(crate) zero: bool,
+
+    /// With -r: follow symbolic links (those named on the command line always are)
+    #[arg(long, requires = "walks", help_heading = TREES)]
+    pub(crate) follow: bool,
+
+    /// With -r: stay on the file system of each directory that is named
+    #[arg(short = 'x', long, requires = "walks", help_heading = TREES)]
+    pub(crate) one_file_system: bool,
+
+    /// With -r: hash only files that match one of these globs; without a slash, their names count
+    #[arg(long, value_name = "GLOB", requires = "walks", value_parser = parse_glob, help_heading = TREES)]
+    pub(crate) include: Vec<Pattern>,
+
+    /// With -r: leave out files and directories that match one of these globs
+    #[arg(long, value_name = "GLOB", requires = "walks", value_parser = parse_glob, help_heading = TREES)]
+    pub(crate) exclude: Vec<Pattern>,
+
+    /// With -r: leave out what .gitignore files in the tree say
+    #[arg(long, requires = "walks", help_heading = TREES)]
+    pub(crate) gitignore: bool,
+
+    /// Print each line as soon as its file is done, not in the order of the names
+    #[arg(long, help_heading = TREES)]
+    pub(crate) unordered: bool,
+
+    /// Threads that open and read small files, on each device: 1 to 1024 (default: 16; 1 on disks that turn)
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=JOBS_MAX as i64),
+        help_heading = TREES
+    )]
+    pub(crate) jobs: Option<u32>,
+
+    /// Write one JSON object a line: docs/json-format.md
+    #[arg(long, conflicts_with_all = ["raw", "tag", "no_names"], help_heading = TREES)]
+    pub(crate) json: bool,
+
+    /// One digest for each tree: of all its paths, types, links and hashes (docs/tree-digest.md)
+    #[arg(
+        long,
+        requires = "recursive",
+        conflicts_with_all = ["files_from", "unordered", "length", "seek", "include", "exclude", "gitignore", "follow"],
+        help_heading = TREES
+    )]
+    pub(crate) tree_digest: bool,
+
+    /// Remember hashes in FILE, and do not read again what did not change
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["check", "keyed", "derive_key", "length", "seek", "raw", "medium"],
+        help_heading = INDEXES
+    )]
+    pub(crate) index: Option<PathBuf>,
+
+    /// With --index: read everything, and report files with the same times and other bytes
+    #[arg(long, requires = "index", help_heading = INDEXES)]
+    pub(crate) verify_index: bool,
 
     /// Accepted for GNU's sake; means nothing
     #[arg(short, long)]
@@ -313,6 +400,16 @@ impl Args {
                 &"--raw takes one FILE: raw bytes of several could not be told apart",
             ));
         }
+        let has_names = !args.files.is_empty() || args.recursive;
+        let reads_stdin =
+            |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
+        if args.keyed
+            && ((!has_names && args.files_from.is_none()) || reads_stdin(&args.files_from))
+        {
+            return Err(wrong(
+                &"--keyed reads the key from standard input: name the FILEs to hash",
+            ));
+        }
         if args.no_mmap && args.engine == Some(EngineKind::Mmap) {
             return Err(wrong(&"--no-mmap and --engine mmap contradict each other"));
         }
@@ -344,6 +441,22 @@ impl Args {
             quiet: false,
             status: false,
             ignore_missing: false,
+            report_extra: Vec::new(),
+            recursive: false,
+            files_from: None,
+            null: false,
+            zero: false,
+            follow: false,
+            one_file_system: false,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            gitignore: false,
+            unordered: false,
+            jobs: None,
+            json: false,
+            tree_digest: false,
+            index: None,
+            verify_index: false,
             strict: false,
             lenient: false,
             warn: false,
@@ -416,6 +529,11 @@ impl Args {
             stats: self.stats.is_some(),
             trace,
         }
+    }
+
+    /// Whether not every file of a tree counts.
+    pub(crate) fn selects(&self) -> bool {
+        !self.include.is_empty() || !self.exclude.is_empty() || self.gitignore
     }
 
     /// Whether a file may be mapped, so that its truncation must be survived.

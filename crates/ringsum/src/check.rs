@@ -4,22 +4,22 @@
 //! `docs/check-format.md`.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::thread;
 
 use ringsum::Digest;
-use ringsum::checkfile::{self, Entry, LINE_BYTES_MAX};
+use ringsum::many::{Failure, Found, Hashed, Outcome, Task, ToHash, can_share};
 
 use crate::Status;
-use crate::hash::length;
-use crate::inputs::Patient;
+use crate::ahead::Ahead;
+use crate::extra::{Listed, report_extra};
+use crate::hash::{length, run_together};
+use crate::json;
+use crate::lists::{Line, Lines, OwnedEntry, lines_of};
 use crate::output::OutputError;
 use crate::session::Session;
-
-/// A UTF-8 byte order mark, which some editors put at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+use crate::trees::{self, Looked};
 
 /// What came of the lines.
 #[derive(Debug, Default, Clone, Copy)]
@@ -30,175 +30,245 @@ struct Counts {
     malformed: u64,
     /// Lists that could not be read, or in which nothing could be checked.
     bad_lists: u64,
+    /// Files that are in no list.
+    extra: u64,
+}
+
+/// What is said of a line in its turn.
+pub(crate) enum Said {
+    Entry(OwnedEntry),
+    /// One that could not even be looked at, or is no file.
+    Unreadable(OwnedEntry, Failure),
+    Malformed {
+        list: Vec<u8>,
+        number: u64,
+        why: String,
+    },
+    /// A list could not be opened, or not be read to its end.
+    BadList {
+        list: Vec<u8>,
+        why: String,
+    },
+    /// The end of a list, with whether it names any file.
+    End {
+        list: Vec<u8>,
+        has_entries: bool,
+    },
 }
 
 /// Checks every list; one that cannot be read gives a message, and the others go on.
-pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
-    let lists: &[_] = match &*session.args.files {
-        [] => &[Path::new("-").to_owned()],
-        lists => lists,
-    };
-    session.progress.expect(|| lists.iter().map(|list| listed_bytes(list)).sum());
-    let mut counts = Counts::default();
-    let checked = lists.iter().try_for_each(|list| check_list(&mut session, list, &mut counts));
+pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
+    trees::raise_open_files();
+    let default = [Path::new("-").to_owned()];
+    let lists: &[_] = if session.args.files.is_empty() { &default } else { &session.args.files };
+    session.progress.expect(|| lists.iter().map(|list| listed_bytes(session, list)).sum());
+    let mut checking = Checking::new(session);
+    let mut checked = check_lists(session, lists, &mut checking);
+    if checked.is_ok() && !session.args.report_extra.is_empty() {
+        let listed = std::mem::take(&mut checking.listed);
+        checked = report_extra(session, listed).map(|extra| checking.counts.extra = extra);
+    }
     session.finish()?;
     let reader_left = match checked {
         Ok(()) => false,
         // What was found until then still counts.
-        Err(error) if error.reader_left() => true,
-        Err(error) => return Err(error.into()),
+        Err(error) if error.downcast_ref().is_some_and(OutputError::reader_left) => true,
+        Err(error) => return Err(error),
     };
+    let counts = checking.counts;
     if !session.args.status && !reader_left {
-        warn(&session, &counts);
+        warn(session, &counts);
     }
     let malformed = if session.args.lenient { 0 } else { counts.malformed };
-    let bad = counts.mismatched + counts.unreadable + counts.bad_lists + malformed;
+    let bad = counts.mismatched + counts.unreadable + counts.bad_lists + malformed + counts.extra;
     Ok(if bad == 0 { Status::Success } else { Status::Failure })
 }
 
-fn check_list(
-    session: &mut Session<'_>,
-    list: &Path,
-    counts: &mut Counts,
-) -> Result<(), OutputError> {
-    let name = list.as_os_str().as_bytes();
-    let file = match session.inputs.open_list(list) {
-        Ok(file) => file,
-        Err(error) => {
-            counts.bad_lists += 1;
-            session.progress.suspend(|| session.messages.say_of(name, &error));
+fn check_lists(
+    session: &Session<'_>,
+    lists: &[std::path::PathBuf],
+    checking: &mut Checking<'_>,
+) -> anyhow::Result<()> {
+    let shares = can_share(&session.options.config);
+    // Some 30 lines are worth a thread that looks at files ahead of their turn.
+    let bytes = |list: &Path| std::fs::metadata(list).map_or(u64::MAX, |metadata| metadata.len());
+    let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
+    let threads = (bytes / 4096).min(7) as usize + 1;
+    let lines = lists.iter().flat_map(|list| lines_of(session, list));
+    let ahead = Ahead::new(lines);
+    let told = thread::scope(|scope| {
+        let looked = ahead.look(scope, threads, |line: Line| task_of(line, shares));
+        run_together(session, looked, None, |outcome| checking.tell(outcome))
+    });
+    Ok(told?)
+}
+
+/// Looks at the file that a line names.
+fn task_of(line: Line, shares: bool) -> Task<Said> {
+    let told = |tag| Task { tag, file: None };
+    let entry = match line {
+        Line::Entry(entry) => entry,
+        Line::Malformed { list, number, why } => {
+            return told(Said::Malformed { list, number, why });
+        }
+        Line::BadList { list, why } => return told(Said::BadList { list, why }),
+        Line::End { list, has_entries } => return told(Said::End { list, has_entries }),
+    };
+    match trees::look(OsStr::from_bytes(&entry.name).into()) {
+        Looked::File(mut file) => {
+            file.is_regular &= shares;
+            Task { tag: Said::Entry(entry), file: Some(file) }
+        }
+        Looked::Directory(_) => {
+            let failure = Failure::Open(std::io::Error::from_raw_os_error(libc::EISDIR));
+            told(Said::Unreadable(entry, failure))
+        }
+        Looked::Failed(_, error) => told(Said::Unreadable(entry, Failure::Open(error))),
+    }
+}
+
+/// What has been found so far.
+struct Checking<'a> {
+    session: &'a Session<'a>,
+    counts: Counts,
+    /// The counts at the start of the list.
+    before: Counts,
+    /// What files not in the lists are compared with.
+    listed: Listed,
+}
+
+impl<'a> Checking<'a> {
+    fn new(session: &'a Session<'a>) -> Checking<'a> {
+        let (counts, before) = (Counts::default(), Counts::default());
+        Checking { session, counts, before, listed: Listed::default() }
+    }
+
+    fn tell(&mut self, outcome: Outcome<Said>) -> Result<(), OutputError> {
+        let Outcome { task, result } = outcome;
+        let Task { tag, file } = *task;
+        match (tag, result) {
+            (Said::Entry(entry), Some(result)) => self.compare(entry, file.as_ref(), result),
+            (Said::Entry(_), None) => Ok(()),
+            (Said::Unreadable(entry, failure), _) => self.compare(entry, None, Err(failure)),
+            (Said::Malformed { list, number, why }, _) => {
+                self.counts.malformed += 1;
+                let args = self.session.args;
+                // What makes the check fail is named; what is only counted is named on demand, as by GNU.
+                if args.warn || (!args.lenient && !args.status) {
+                    let text =
+                        format!("{number}: improperly formatted BLAKE3 checksum line: {why}");
+                    self.session.say_of(&list, &text);
+                }
+                Ok(())
+            }
+            (Said::BadList { list, why }, _) => {
+                self.counts.bad_lists += 1;
+                self.session.say_of(&list, &why);
+                self.before = self.counts;
+                Ok(())
+            }
+            (Said::End { list, has_entries }, _) => {
+                self.end_list(&list, has_entries);
+                Ok(())
+            }
+        }
+    }
+
+    fn end_list(&mut self, list: &[u8], has_entries: bool) {
+        let Counts { matched, mismatched, unreadable, .. } = self.counts;
+        let compared = matched + mismatched - self.before.matched - self.before.mismatched;
+        if compared == 0 && unreadable == self.before.unreadable {
+            self.counts.bad_lists += 1;
+            // As GNU: --status hides that all files are missing, but not that this is no list.
+            if !self.session.args.status || !has_entries {
+                self.session.say_of(list, &"no file was verified");
+            }
+        }
+        self.before = self.counts;
+    }
+
+    fn compare(
+        &mut self,
+        entry: OwnedEntry,
+        _file: Option<&ToHash>,
+        result: Result<Hashed, Failure>,
+    ) -> Result<(), OutputError> {
+        let args = self.session.args;
+        if !args.report_extra.is_empty() {
+            let is_missing = result.as_ref().is_err_and(Failure::is_missing);
+            self.listed.add(&entry, is_missing);
+        }
+        let hashed = match &result {
+            Err(failure) if failure.is_missing() && args.ignore_missing => return Ok(()),
+            Err(failure) => {
+                self.counts.unreadable += 1;
+                let reason = failure.to_string();
+                if args.status && !args.json {
+                    self.session.say_of(&entry.name, &reason);
+                }
+                let status = if failure.is_missing() { "missing" } else { "unreadable" };
+                return self.verdict(&entry, &format!("FAILED ({reason})"), status, None);
+            }
+            Ok(hashed) => hashed,
+        };
+        self.session.progress.show(&entry.name);
+        let Found::Read(digest) = &hashed.found else { return Ok(()) };
+        match is_expected(digest, args.seek, &entry.digest) {
+            true => {
+                self.counts.matched += 1;
+                match args.quiet {
+                    true => Ok(()),
+                    false => self.verdict(&entry, "OK", "ok", Some(hashed)),
+                }
+            }
+            false => {
+                self.counts.mismatched += 1;
+                self.verdict(&entry, "FAILED", "mismatch", Some(hashed))
+            }
+        }
+    }
+
+    /// `NAME: VERDICT` on standard output, with the name as the line has it; or an object.
+    fn verdict(
+        &self,
+        entry: &OwnedEntry,
+        text: &str,
+        status: &str,
+        hashed: Option<&Hashed>,
+    ) -> Result<(), OutputError> {
+        let (args, output) = (self.session.args, &self.session.output);
+        if args.status {
             return Ok(());
         }
-    };
-    let before = *counts;
-    let mut has_entries = false;
-    let mut lines = Lines::new(file);
-    loop {
-        match lines.next() {
-            Ok(None) => break,
-            Ok(Some((number, line))) => {
-                has_entries |= check_line(session, name, number, line, counts)?;
+        if args.json {
+            let mut object = json::object(&entry.name, status)
+                .with("expected", hex::encode(&entry.digest))
+                .with_stamp(hashed.and_then(|hashed| hashed.stamp.as_ref()));
+            if let Some(digest) = hashed.and_then(Hashed::digest) {
+                let mut found = vec![0; entry.digest.len()];
+                let mut reader = digest.reader();
+                reader.set_position(args.seek);
+                reader.fill(&mut found);
+                object = object.with("hash", hex::encode(found));
+            } else {
+                object = object.with("error", text);
             }
-            Err(error) => {
-                counts.bad_lists += 1;
-                session.progress.suspend(|| session.messages.say_of(name, &error));
-                return Ok(());
-            }
+            return self.session.progress.suspend(|| output.write(object.line().as_bytes()));
         }
-    }
-    let compared = counts.matched + counts.mismatched - before.matched - before.mismatched;
-    if compared == 0 && counts.unreadable == before.unreadable {
-        counts.bad_lists += 1;
-        // As GNU: --status hides that all files are missing, but not that this is no list.
-        if !session.args.status || !has_entries {
-            session.progress.suspend(|| session.messages.say_of(name, &"no file was verified"));
-        }
-    }
-    Ok(())
-}
-
-/// The lines of a list with their numbers, from 1.
-struct Lines {
-    reader: BufReader<Patient>,
-    line: Vec<u8>,
-    number: u64,
-}
-
-impl Lines {
-    fn new(file: File) -> Lines {
-        Lines { reader: BufReader::new(Patient(file)), line: Vec::new(), number: 0 }
-    }
-
-    fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
-        self.line.clear();
-        // One byte more than is allowed, so that a line that is too long shows.
-        let most = LINE_BYTES_MAX as u64 + 1;
-        if self.reader.by_ref().take(most).read_until(b'\n', &mut self.line)? == 0 {
-            return Ok(None);
-        }
-        if self.line.len() > LINE_BYTES_MAX && self.line.last() != Some(&b'\n') {
-            self.reader.skip_until(b'\n')?;
-        }
-        self.number += 1;
-        let line = &self.line[..];
-        let first = self.number == 1;
-        let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| first).unwrap_or(line);
-        Ok(Some((self.number, line)))
-    }
-}
-
-/// Returns whether the line names a file.
-fn check_line(
-    session: &mut Session<'_>,
-    list: &[u8],
-    number: u64,
-    line: &[u8],
-    counts: &mut Counts,
-) -> Result<bool, OutputError> {
-    let entry = match checkfile::parse(line) {
-        Ok(None) => return Ok(false),
-        Ok(Some(entry)) => entry,
-        Err(why) => {
-            counts.malformed += 1;
-            let args = session.args;
-            // What makes the check fail is named; what is only counted is named on demand, as by GNU.
-            if args.warn || (!args.lenient && !args.status) {
-                let text = format!("{number}: improperly formatted BLAKE3 checksum line: {why}");
-                session.progress.suspend(|| session.messages.say_of(list, &text));
-            }
-            return Ok(false);
-        }
-    };
-    check_entry(session, &entry, counts)?;
-    Ok(true)
-}
-
-fn check_entry(
-    session: &mut Session<'_>,
-    entry: &Entry<'_>,
-    counts: &mut Counts,
-) -> Result<(), OutputError> {
-    match session.digest(Path::new(OsStr::from_bytes(&entry.name))) {
-        Err(error) if error.is_missing() && session.args.ignore_missing => Ok(()),
-        Err(error) => {
-            counts.unreadable += 1;
-            let reason = error.reason();
-            if session.args.status {
-                session.progress.suspend(|| session.messages.say_of(&entry.name, &reason));
-            }
-            verdict(session, entry, &format!("FAILED ({reason})"))
-        }
-        Ok(digest) if is_expected(&digest, session.args.seek, &entry.digest) => {
-            counts.matched += 1;
-            match session.args.quiet {
-                true => Ok(()),
-                false => verdict(session, entry, "OK"),
-            }
-        }
-        Ok(_) => {
-            counts.mismatched += 1;
-            verdict(session, entry, "FAILED")
-        }
+        let end = if args.zero { b"\0" } else { b"\n" };
+        let line = [&output.name(&entry.listed), &b": "[..], text.as_bytes(), end].concat();
+        self.session.progress.suspend(|| output.write(&line))
     }
 }
 
 /// Compares as many bytes as the line has, from `seek` on, in constant time as far as is possible for
 /// a length that is not known beforehand.
-fn is_expected(digest: &Digest, seek: u64, expected: &[u8]) -> bool {
+pub(crate) fn is_expected(digest: &Digest, seek: u64, expected: &[u8]) -> bool {
     let mut found = vec![0; expected.len()];
     let mut reader = digest.reader();
     reader.set_position(seek);
     reader.fill(&mut found);
     found.iter().zip(expected).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
-}
-
-/// `NAME: VERDICT` on standard output, with the name as the line has it.
-fn verdict(session: &Session<'_>, entry: &Entry<'_>, text: &str) -> Result<(), OutputError> {
-    if session.args.status {
-        return Ok(());
-    }
-    let line = [&session.output.name(&entry.listed), &b": "[..], text.as_bytes(), b"\n"].concat();
-    session.progress.suspend(|| session.output.write(&line))
 }
 
 /// GNU's closing words.
@@ -211,17 +281,18 @@ fn warn(session: &Session<'_>, counts: &Counts) {
     say(counts.malformed, "line is improperly formatted", "lines are improperly formatted");
     say(counts.unreadable, "listed file could not be read", "listed files could not be read");
     say(counts.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
+    say(counts.extra, "file is in no list", "files are in no list");
 }
 
 /// Bytes that a list will take to check. A list that can be read only once tells nothing beforehand.
-fn listed_bytes(list: &Path) -> Option<u64> {
+fn listed_bytes(session: &Session<'_>, list: &Path) -> Option<u64> {
     let is_file = std::fs::metadata(list).is_ok_and(|metadata| metadata.is_file());
-    let mut lines = Lines::new(is_file.then(|| File::open(list).ok()).flatten()?);
+    let file = is_file.then(|| std::fs::File::open(list).ok()).flatten()?;
+    let lines = Lines::new(list, file, session.args.zero);
     let mut bytes = 0_u64;
-    while let Ok(Some((_, line))) = lines.next() {
-        if let Ok(Some(entry)) = checkfile::parse(line) {
-            let name = Path::new(OsStr::from_bytes(&entry.name));
-            bytes = length(name)?.saturating_add(bytes);
+    for line in lines {
+        if let Line::Entry(entry) = line {
+            bytes = length(Path::new(OsStr::from_bytes(&entry.name)))?.saturating_add(bytes);
         }
     }
     Some(bytes)

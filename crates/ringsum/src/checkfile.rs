@@ -115,6 +115,31 @@ pub fn line_around(name: &[u8], style: Style) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
+/// The same for a line that ends with NUL: no name needs escapes there.
+pub fn zero_line_around(name: &[u8], style: Style) -> (Vec<u8>, Vec<u8>) {
+    match style {
+        Style::Plain => (Vec::new(), [b"  ", name].concat()),
+        Style::Tag => ([b"BLAKE3 (", name, b") = "].concat(), Vec::new()),
+    }
+}
+
+/// Reads one line that ended with NUL: a name is what it is, without escapes and to its last byte.
+///
+/// # Errors
+///
+/// Why it is no entry.
+pub fn parse_zero(line: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
+    let line = line.strip_suffix(b"\0").unwrap_or(line);
+    if line.len() > LINE_BYTES_MAX {
+        return Err(Malformed::TooLong);
+    }
+    if line.is_empty() || line[0] == b'#' {
+        return Ok(None);
+    }
+    let (digits, name) = split(line)?;
+    entry(digits, Cow::Borrowed(name), Cow::Borrowed(name)).map(Some)
+}
+
 /// Reads one line, with or without its line ending.
 ///
 /// `None` for a line that says nothing: blank, or a comment that starts with `#`.
@@ -135,21 +160,35 @@ pub fn parse(line: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
         _ => (false, line),
     };
     let (digits, field) = split(body)?;
-    if digits.len() < 2 * DIGEST_BYTES_MIN || digits.len() % 2 != 0 {
-        return Err(Malformed::DigestLength(digits.len()));
-    }
-    let digest = hex::decode(digits).map_err(|_| Malformed::DigestDigits)?;
+    check_digits(digits)?;
     let (name, listed) = match is_escaped {
         true => (Cow::Owned(unescape(field)?), Cow::Owned([b"\\", field].concat())),
         false => (Cow::Borrowed(field), Cow::Borrowed(field)),
     };
+    entry(digits, name, listed).map(Some)
+}
+
+fn check_digits(digits: &[u8]) -> Result<(), Malformed> {
+    match digits.len() < 2 * DIGEST_BYTES_MIN || !digits.len().is_multiple_of(2) {
+        true => Err(Malformed::DigestLength(digits.len())),
+        false => Ok(()),
+    }
+}
+
+fn entry<'a>(
+    digits: &[u8],
+    name: Cow<'a, [u8]>,
+    listed: Cow<'a, [u8]>,
+) -> Result<Entry<'a>, Malformed> {
+    check_digits(digits)?;
+    let digest = hex::decode(digits).map_err(|_| Malformed::DigestDigits)?;
     if name.contains(&0) {
         return Err(Malformed::Nul);
     }
     if name.is_empty() {
         return Err(Malformed::NoName);
     }
-    Ok(Some(Entry { digest, name, listed }))
+    Ok(Entry { digest, name, listed })
 }
 
 /// Without the newline and the carriage returns before it. A name that ends with one is escaped.

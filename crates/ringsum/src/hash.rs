@@ -1,43 +1,68 @@
-//! `ringsum FILE...`: a line for each input, in the order of the arguments.
+//! `ringsum FILE...`: a line for each input, in the order of the arguments; and for each file of a tree, in
+//! the order of the names.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use blockring::Source;
-use ringsum::Digest;
-use ringsum::checkfile::{self, Style};
+use blockring::{Shared, Source};
+use ringsum::many::{
+    Failure, Hashed, ManyOptions, Outcome, Place, Step, ToHash, Watch, When, can_share, hash_many,
+};
+use ringsum::tree_digest::{Node, Special, TreeDigest};
+use ringsum::walk::Kind;
 
 use crate::Status;
+use crate::interrupt::Interrupt;
 use crate::output::OutputError;
+use crate::print::Printer;
+use crate::remember::{Memory, Verdict};
 use crate::session::Session;
+use crate::trees::{self, Tag, What};
 
-/// Hexadecimal digits that are written at once: output of any length takes little memory.
-const DIGITS_AT_ONCE: usize = 64 << 10;
+/// From so many files on they are hashed together: threads for fewer would take longer to start than to be
+/// of use.
+const TOGETHER_MIN: usize = 16;
 
 /// Hashes every file; one that cannot be hashed gives a message, and the others go on.
-pub(crate) fn run(mut session: Session<'_>) -> anyhow::Result<Status> {
+pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
+    let args = session.args;
+    let is_plain = !args.recursive && args.files_from.is_none() && args.index.is_none();
+    if is_plain && (args.files.len() < TOGETHER_MIN || !can_share(&session.options.config)) {
+        return one_by_one(session);
+    }
+    together(session)
+}
+
+fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
     let files: &[_] = match &*session.args.files {
         [] => &[Path::new("-").to_owned()],
         files => files,
     };
     session.progress.expect(|| files.iter().map(|path| length(path)).sum());
+    let printer = Printer::new(session);
     let mut status = Status::Success;
     for path in files {
-        match session.digest(path) {
-            Ok(digest) => match session.progress.suspend(|| print(&session, path, &digest)) {
-                Ok(()) => {}
-                // What was found until then still counts.
-                Err(error) if error.reader_left() => break,
-                Err(error) => {
-                    session.finish()?;
-                    return Err(error.into());
-                }
-            },
+        let name = path.as_os_str().as_bytes();
+        let printed = match session.hash(path) {
+            Ok(hashed) => {
+                session.count_inputs(1, false);
+                printer.hash(name, &hashed)
+            }
             Err(error) => {
                 status = Status::Failure;
-                let name = path.as_os_str().as_bytes();
-                session.progress.suspend(|| session.messages.say_of(name, &error.reason()));
+                printer.failure(name, &error.reason())
+            }
+        };
+        match printed {
+            Ok(()) => {}
+            // What was found until then still counts.
+            Err(error) if error.reader_left() => break,
+            Err(error) => {
+                session.finish()?;
+                return Err(error.into());
             }
         }
     }
@@ -59,34 +84,203 @@ pub(crate) fn length(path: &Path) -> Option<u64> {
     }
 }
 
-fn print(session: &Session<'_>, path: &Path, digest: &Digest) -> Result<(), OutputError> {
-    let (args, output) = (session.args, &session.output);
-    let mut reader = digest.reader();
-    reader.set_position(args.seek);
-    let name = path.as_os_str().as_bytes();
-    let (before, after) = match args.no_names || args.raw {
-        true => (Vec::new(), Vec::new()),
-        false => checkfile::line_around(name, if args.tag { Style::Tag } else { Style::Plain }),
+/// Many files at once.
+fn together(session: &Session<'_>) -> anyhow::Result<Status> {
+    trees::raise_open_files();
+    let args = session.args;
+    let memory = match &args.index {
+        Some(path) => Some(Memory::open(path, args.verify_index)?),
+        None => None,
     };
-    let mut line = output.name(&before).into_owned();
-    let mut left = args.length;
-    while left > 0 {
-        let mut bytes = [0; DIGITS_AT_ONCE / 2];
-        let bytes = &mut bytes[..left.min((DIGITS_AT_ONCE / 2) as u64) as usize];
-        reader.fill(bytes);
-        match args.raw {
-            true => line.extend_from_slice(bytes),
-            false => line.extend_from_slice(hex::encode(&*bytes).as_bytes()),
+    let names = trees::names(session)?;
+    session.progress.count_ahead(session)?;
+    let telling = Mutex::new(Telling::new(session, memory.as_ref()));
+    let tell =
+        |outcome| telling.lock().unwrap_or_else(std::sync::PoisonError::into_inner).tell(outcome);
+    let known = |tag: &Tag, device: u64, stamp: &blockring::Stamp| {
+        memory.as_ref()?.known(tag.remembered.as_ref()?, device, stamp)
+    };
+    let result = trees::with_tasks(session, names, memory.as_ref(), |tasks| {
+        run_together(session, tasks, memory.is_some().then_some(&known), tell)
+    })?;
+    let telling = telling.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let status = telling.end();
+    session.finish()?;
+    match result {
+        Err(error) if !error.reader_left() => Err(error.into()),
+        _ => status,
+    }
+}
+
+/// Runs tasks with the options of a session, and tells of each.
+pub(crate) fn run_together<T: Send>(
+    session: &Session<'_>,
+    tasks: impl Iterator<Item = ringsum::many::Task<T>>,
+    known: Option<ringsum::many::Known<'_, T>>,
+    tell: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
+) -> Result<(), OutputError> {
+    session.output.collect();
+    let files = AtomicU64::new(0);
+    let alone = |task: &ringsum::many::Task<T>| {
+        let file = task.file.as_ref();
+        alone(session, file.map(|file| &file.place))
+    };
+    let device = |shared: &Shared, when| match when {
+        When::Before => session.explain_shared(shared),
+        When::After => session.add_stats(shared),
+    };
+    let progress = |step: Step| match step {
+        Step::Bytes(bytes) => session.progress.add(bytes),
+        Step::File { known } => {
+            files.fetch_add(1, Ordering::Relaxed);
+            session.progress.add_file(known);
         }
-        left -= bytes.len() as u64;
-        if left > 0 {
-            output.write(&line)?;
-            line.clear();
+    };
+    let options = ManyOptions {
+        hash: &session.options,
+        jobs: session.args.jobs.map(|jobs| jobs as usize),
+        unordered: session.args.unordered,
+        known,
+        alone: &alone,
+        device: &device,
+        progress: &progress,
+    };
+    let flush = || {
+        // There is nobody left to tell.
+        let _ = session.output.flush();
+        session.progress.finish();
+    };
+    let interrupt = Interrupt::new(&flush);
+    let watch = interrupt.as_ref().map(|interrupt| interrupt as &dyn Watch);
+    let result = hash_many(tasks, &options, tell, watch).and(session.output.flush());
+    session.count_inputs(files.into_inner(), can_share(&session.options.config));
+    result
+}
+
+/// Hashes what is not read together with others.
+fn alone(session: &Session<'_>, place: Option<&Place>) -> Result<Hashed, Failure> {
+    match place {
+        Some(Place::Path(path)) => session.hash(path).map_err(|error| error.into_failure()),
+        Some(Place::Entry(_)) | None => Err(Failure::Alone("it cannot be read alone".to_owned())),
+    }
+}
+
+/// What is said of tasks, in their turn.
+struct Telling<'a> {
+    session: &'a Session<'a>,
+    printer: Printer<'a>,
+    memory: Option<&'a Memory>,
+    tree: TreeDigest,
+    /// Something in the tree could not be had, so that it has no digest.
+    is_broken: bool,
+    failed: u64,
+}
+
+impl<'a> Telling<'a> {
+    fn new(session: &'a Session<'a>, memory: Option<&'a Memory>) -> Telling<'a> {
+        Telling {
+            session,
+            printer: Printer::new(session),
+            memory,
+            tree: TreeDigest::default(),
+            is_broken: false,
+            failed: 0,
         }
     }
-    line.extend_from_slice(&output.name(&after));
-    if !args.raw {
-        line.push(b'\n');
+
+    fn tell(&mut self, outcome: Outcome<Tag>) -> Result<(), OutputError> {
+        let Outcome { task, result } = outcome;
+        let name = trees::name_of(&task);
+        match (result, &task.tag.what) {
+            (Some(Ok(hashed)), _) => {
+                self.session.progress.show(&name);
+                if let Some((memory, remembered)) = self.memory.zip(task.tag.remembered.as_ref())
+                    && memory.take_down(remembered, &hashed) == Verdict::Corrupt
+                {
+                    self.failed += 1;
+                    let text = "corrupt: its size and its times are those of the index, and its \
+                                bytes are others";
+                    return self.printer.corrupt(&name, &hashed, text);
+                }
+                match self.session.args.tree_digest {
+                    true => self.digest_file(&name, task.file.as_ref(), &hashed),
+                    false => return self.printer.hash(&name, &hashed),
+                }
+                Ok(())
+            }
+            (Some(Err(failure)), _) => self.fail(&name, &failure.to_string()),
+            (None, What::Failed(_, why)) => self.fail(&name, why),
+            (None, What::Skipped(_, what)) => self.printer.skipped(&name, what),
+            (None, What::Node(entry, target)) => {
+                let special = match entry.kind() {
+                    Kind::Fifo => Node::Special(Special::Fifo),
+                    Kind::Socket => Node::Special(Special::Socket),
+                    Kind::BlockDevice => Node::Special(Special::BlockDevice),
+                    Kind::CharDevice => Node::Special(Special::CharDevice),
+                    _ => Node::Directory,
+                };
+                let node = target.as_ref().map_or(special, |target| Node::Link(target));
+                self.tree.add(&entry.relative_path(), node);
+                Ok(())
+            }
+            (None, What::End(root, is_whole)) => self.end_tree(root, *is_whole),
+            (None, What::File) => Ok(()),
+        }
     }
-    output.write(&line)
+
+    fn fail(&mut self, name: &[u8], why: &str) -> Result<(), OutputError> {
+        self.failed += 1;
+        self.is_broken = true;
+        self.printer.failure(name, why)
+    }
+
+    fn digest_file(&mut self, _name: &[u8], file: Option<&ToHash>, hashed: &Hashed) {
+        let Some(ToHash { place: Place::Entry(entry), .. }) = file else { return };
+        let is_executable = hashed.stamp.is_some_and(|stamp| stamp.mode & 0o100 != 0);
+        let hash = *hashed.hash().as_bytes();
+        self.tree.add(&entry.relative_path(), Node::File { hash: &hash, is_executable });
+    }
+
+    fn end_tree(&mut self, root: &Path, is_whole: bool) -> Result<(), OutputError> {
+        if let Some(memory) = self.memory
+            && is_whole
+            && !self.session.args.selects()
+        {
+            memory.forget_unseen(root);
+        }
+        if !self.session.args.tree_digest {
+            return Ok(());
+        }
+        let tree = std::mem::take(&mut self.tree);
+        match std::mem::take(&mut self.is_broken) {
+            false => self.printer.tree(root.as_os_str().as_bytes(), tree.finish()),
+            true => {
+                let why = "no digest of the tree, since not all of it could be read";
+                self.printer.failure(root.as_os_str().as_bytes(), why)
+            }
+        }
+    }
+
+    /// What is said at the end.
+    fn end(self) -> anyhow::Result<Status> {
+        let Telling { session, memory, failed, .. } = self;
+        session.progress.finish();
+        if let Some(memory) = memory {
+            let counts = memory.flush()?;
+            if session.args.verify_index {
+                let index = format_args!(
+                    "index: {} unchanged, {} changed, {} new, {} gone, {} corrupt",
+                    counts.unchanged, counts.changed, counts.new, counts.gone, counts.corrupt
+                )
+                .to_string();
+                session.messages.say(&index);
+            }
+        }
+        match failed {
+            0 => return Ok(Status::Success),
+            1 => session.messages.say(&"1 file failed"),
+            n => session.messages.say(&format_args!("{n} files failed")),
+        }
+        Ok(Status::Failure)
+    }
 }

@@ -134,6 +134,6 @@ impl Read for Patient {
     }
 }
 
-fn is_stdin(path: &Path) -> bool {
+pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str().as_bytes() == b"-"
 }

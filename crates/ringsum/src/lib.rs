@@ -16,7 +16,10 @@
 //! range, and [`Tree`] puts such values together.
 
 pub mod checkfile;
+pub mod many;
 mod tree;
+pub mod tree_digest;
+pub mod walk;
 
 use std::ops::Range;
 use std::path::Path;

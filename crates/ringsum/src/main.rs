@@ -1,16 +1,26 @@
 //! The command: arguments in, one job, an exit status out.
 #![cfg_attr(not(test), no_main)]
 
+mod ahead;
 mod args;
 mod check;
+mod extra;
 mod hash;
+mod index;
 mod inputs;
+mod interrupt;
+mod json;
+mod lists;
 mod output;
 mod pow;
+mod print;
 mod progress;
+mod remember;
+mod selection;
 mod session;
 mod start;
 mod statistics;
+mod trees;
 mod values;
 
 use std::ffi::OsString;
@@ -65,7 +75,7 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
     };
     let session = Session::new(&args, messages)?;
     match args.check {
-        true => check::run(session),
-        false => hash::run(session),
+        true => check::run(&session),
+        false => hash::run(&session),
     }
 }

@@ -6,6 +6,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ringsum::checkfile;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -29,9 +31,22 @@ impl OutputError {
     }
 }
 
+/// What is collected before it is written, in bytes, and for how long at most: whoever reads our lines
+/// wants them while there are more to come.
+const COLLECTED_BYTES: usize = 32 << 10;
+const COLLECTED_TIME: Duration = Duration::from_millis(100);
+
 /// Standard output.
 pub(crate) struct Output {
     is_terminal: bool,
+    collected: Mutex<Collected>,
+}
+
+/// Lines that were not written yet.
+struct Collected {
+    /// `None`: nothing is collected.
+    since: Option<Instant>,
+    lines: Vec<u8>,
 }
 
 impl Output {
@@ -42,17 +57,52 @@ impl Output {
         if start::stdout_was_closed() {
             return Err(OutputError::Closed);
         }
-        Ok(Output { is_terminal: rustix::termios::isatty(rustix::stdio::stdout()) })
+        let is_terminal = rustix::termios::isatty(rustix::stdio::stdout());
+        let collected = Mutex::new(Collected { since: None, lines: Vec::new() });
+        Ok(Output { is_terminal, collected })
+    }
+
+    /// From now on, lines are collected and written together, but on a terminal. What is left at the end,
+    /// [`flush`](Output::flush) writes.
+    pub(crate) fn collect(&self) {
+        if !self.is_terminal {
+            self.collected().since = Some(Instant::now());
+        }
+    }
+
+    fn collected(&self) -> MutexGuard<'_, Collected> {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes bytes as they are.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
-        Ok(write_all(rustix::stdio::stdout(), bytes)?)
+        let mut collected = self.collected();
+        let Some(since) = collected.since else {
+            return Ok(write_all(rustix::stdio::stdout(), bytes)?);
+        };
+        collected.lines.extend_from_slice(bytes);
+        if collected.lines.len() >= COLLECTED_BYTES || since.elapsed() >= COLLECTED_TIME {
+            return collected.write_out();
+        }
+        Ok(())
+    }
+
+    /// Writes what was collected.
+    pub(crate) fn flush(&self) -> Result<(), OutputError> {
+        self.collected().write_out()
     }
 
     /// The form in which a name that may hold anything goes to standard output.
     pub(crate) fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         if self.is_terminal { harmless(name) } else { Cow::Borrowed(name) }
+    }
+}
+
+impl Collected {
+    fn write_out(&mut self) -> Result<(), OutputError> {
+        let lines = std::mem::take(&mut self.lines);
+        self.since = self.since.map(|_| Instant::now());
+        Ok(write_all(rustix::stdio::stdout(), &lines)?)
     }
 }
 
@@ -131,7 +181,7 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 /// The bytes with everything that a terminal may act on written as `\xNN` or `\u{N}`: control
 /// characters, bytes that are no UTF-8 (some terminals take 0x80 to 0x9f for controls), and the
 /// characters that turn the direction of text around.
-fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     let plain = |c: char| !c.is_control() && !turns_direction(c);
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(plain) => Cow::Borrowed(bytes),

@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use blockring::{Config, Stats, Trace};
-use ringsum::{Digest, Mode};
+use blockring::{Choice, Shared, Stats, Trace};
+use ringsum::many::{Failure, Hashed};
+use ringsum::{Mode, Options};
 
 use crate::args::{Args, StatsFormat};
 use crate::inputs::{InputError, Inputs};
@@ -19,12 +21,11 @@ pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
     pub(crate) messages: &'a Messages,
     pub(crate) output: Output,
-    pub(crate) inputs: Inputs,
+    inputs: Mutex<Inputs>,
     pub(crate) progress: Progress,
-    mode: Mode,
-    config: Config,
+    pub(crate) options: Options,
     /// Present where statistics are wanted: a start without them does not touch what they are made of.
-    totals: Option<Totals>,
+    totals: Option<Mutex<Totals>>,
 }
 
 /// What all inputs took.
@@ -32,6 +33,8 @@ struct Totals {
     format: StatsFormat,
     start: Instant,
     inputs: u64,
+    /// Some were read together, and nothing was said of each.
+    together: bool,
     stats: Stats,
 }
 
@@ -61,12 +64,13 @@ impl DigestError {
         }
     }
 
-    /// Whether there is no such file.
-    pub(crate) fn is_missing(&self) -> bool {
-        matches!(
-            self.blockring().map(blockring::Error::kind),
-            Some(blockring::ErrorKind::Open(error)) if error.kind() == io::ErrorKind::NotFound
-        )
+    /// The same as what happens to one of many.
+    pub(crate) fn into_failure(self) -> Failure {
+        match self {
+            DigestError::Hash(error) => error.into(),
+            DigestError::Input(InputError::Blockring(error)) => Failure::Read(error.into_parts().1),
+            DigestError::Input(error) => Failure::Alone(error.to_string()),
+        }
     }
 }
 
@@ -100,13 +104,12 @@ impl<'a> Session<'a> {
             args,
             messages,
             output,
-            inputs,
+            inputs: Mutex::new(inputs),
             progress: Progress::new(args.progress),
-            mode,
-            config: args.config(trace),
+            options: Options { mode, config: args.config(trace) },
             totals: args.stats.map(|format| {
                 let (start, stats) = (Instant::now(), Stats::default());
-                Totals { format, start, inputs: 0, stats }
+                Mutex::new(Totals { format, start, inputs: 0, together: false, stats })
             }),
         })
     }
@@ -115,31 +118,33 @@ impl<'a> Session<'a> {
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         self.progress.finish();
         // Of one input, people have seen them.
-        let is_news = |t: &&Totals| t.format == StatsFormat::Json || t.inputs != 1;
-        if let Some(Totals { format, start, inputs, stats }) = self.totals.as_ref().filter(is_news)
-        {
-            let report = Report { stats, of: Of::All(*inputs, start.elapsed()) };
-            self.messages.report(None, *format, &report.format(*format));
+        let is_news = |t: &MutexGuard<'_, Totals>| {
+            t.format == StatsFormat::Json || t.inputs != 1 || t.together
+        };
+        if let Some(totals) = self.totals.as_ref().map(lock).filter(is_news) {
+            let report =
+                Report { stats: &totals.stats, of: Of::All(totals.inputs, totals.start.elapsed()) };
+            self.messages.report(None, totals.format, &report.format(totals.format));
         }
-        if let (Some(trace), Some(path)) = (&self.config.trace, &self.args.trace) {
+        if let (Some(trace), Some(path)) = (&self.options.config.trace, &self.args.trace) {
             trace.finish().map_err(|error| no_trace(path, &error))?;
         }
         Ok(())
     }
 
     /// Hashes one input.
-    pub(crate) fn digest(&mut self, path: &Path) -> Result<Digest, DigestError> {
-        let source = self.inputs.open(path)?;
-        let plan = ringsum::plan(&source, &self.config)?;
+    pub(crate) fn hash(&self, path: &Path) -> Result<Hashed, DigestError> {
+        let source = lock(&self.inputs).open(path)?;
+        let plan = ringsum::plan(&source, &self.options.config)?;
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
             let text = format!("plan\n{plan}");
             self.progress.suspend(|| self.messages.say_of(name, &text));
         }
         let observe = |bytes| self.progress.add(bytes);
-        let digest = ringsum::hash_planned(&plan, &self.mode, &observe);
-        if let (Some(totals), Some(stats)) = (&mut self.totals, plan.stats()) {
-            totals.inputs += 1;
+        let digest = ringsum::hash_planned(&plan, &self.options.mode, &observe);
+        if let (Some(totals), Some(stats)) = (&self.totals, plan.stats()) {
+            let mut totals = lock(totals);
             totals.stats.add(&stats);
             let report = Report { stats: &stats, of: Of::Input(path, plan.choices()) };
             let text = report.format(totals.format);
@@ -147,9 +152,51 @@ impl<'a> Session<'a> {
             self.progress.suspend(|| self.messages.report(Some(name), totals.format, &text));
         }
         let digest = digest?;
-        self.inputs.finish(&source, path);
-        Ok(digest)
+        lock(&self.inputs).finish(&source, path);
+        Ok(Hashed::read(digest, &source))
     }
+
+    /// Says how files of one device are read.
+    pub(crate) fn explain_shared(&self, shared: &Shared) {
+        if !self.args.explain {
+            return;
+        }
+        let mut text = "plan for the files of a device".to_owned();
+        for Choice { what, value, why } in shared.choices() {
+            text.push_str(&format!("\n  {what:8} {value:16} {why}"));
+        }
+        self.progress.suspend(|| self.messages.say(&text));
+    }
+
+    /// Opens a list of names or of hashes; `-` is standard input.
+    pub(crate) fn open_list(&self, path: &Path) -> Result<File, InputError> {
+        lock(&self.inputs).open_list(path)
+    }
+
+    /// Prints a message about an input, out of the way of the progress.
+    pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
+        self.progress.suspend(|| self.messages.say_of(name, text));
+    }
+
+    /// Counts inputs that are done; `together`: nothing was said of each of them.
+    pub(crate) fn count_inputs(&self, inputs: u64, together: bool) {
+        if let Some(totals) = &self.totals {
+            let mut totals = lock(totals);
+            totals.inputs += inputs;
+            totals.together |= together;
+        }
+    }
+
+    /// Adds what reading the files of one device took.
+    pub(crate) fn add_stats(&self, shared: &Shared) {
+        if let (Some(totals), Some(stats)) = (&self.totals, shared.stats()) {
+            lock(totals).stats.add(&stats);
+        }
+    }
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Creates the file of a trace, or writes over an old one; over nothing else, since a file to hash is

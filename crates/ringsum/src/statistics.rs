@@ -105,7 +105,8 @@ impl Report<'_> {
                 text
             }
             Of::All(inputs, elapsed) => {
-                format!("statistics of {inputs} inputs\n  elapsed    {}", time(elapsed))
+                let plural = if inputs == 1 { "" } else { "s" };
+                format!("statistics of {inputs} input{plural}\n  elapsed    {}", time(elapsed))
             }
         };
         let mut line = |what: &str, value: String| {

@@ -24,6 +24,16 @@ pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| range.to_owned())
 }
 
+/// A glob as it was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pattern(pub(crate) String);
+
+/// Checks a glob.
+pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
+    globset::Glob::new(text).map_err(|error| error.kind().to_string())?;
+    Ok(Pattern(text.to_owned()))
+}
+
 /// A number of bytes, with a unit as GNU tools have them: K, M, G, T and KiB, ... are powers of 1024,
 /// KB, ... of 1000. No number that overflows comes back as a small one.
 fn parse_size(text: &str) -> Option<u64> {

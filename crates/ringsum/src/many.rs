@@ -1,0 +1,357 @@
+//! Many files at once, told of in the order in which they were given.
+//!
+//! ```text
+//!  tasks ─▶ sequence ─▶ a lane for each device ─▶ threads: open, look, read ──▶ order ─▶ sink
+//!           (numbers)   sorted as they lie there   large files: rings they share   (waits for its turn)
+//! ```
+//!
+//! Tasks are taken as they come and get a number each. Files of one device make a lane of their own, with
+//! its own threads, so that a slow device holds up no other. In a lane files are sorted by their inode,
+//! some thousand at a time: that is the order in which they lie on the device, as a rule. What is done
+//! waits until all before it is done, and then goes to the sink.
+
+mod lane;
+mod order;
+mod sequence;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use blockring::{Config, ErrorKind, Shared, Source, SourceKind, Stamp};
+use rustix::fs::{OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::walk;
+use crate::{Digest, Error, Mode, Options, TreeError};
+
+pub use order::Stop;
+use sequence::Run;
+
+/// Most tasks that are begun and not told of yet: what a run keeps in memory is bounded by them, some
+/// 300 bytes each, and by the buffers of its threads.
+pub const WAITING_MAX: usize = 32_768;
+
+/// Threads of a device that open and read small files, unless it turns: 16 and 32 of them read a cold tree
+/// in the same time, 8 took 10 % longer; each has up to 64 files in work.
+pub const JOBS: usize = 16;
+
+/// Most of them.
+pub const JOBS_MAX: usize = 1024;
+
+/// Something to be told of in its turn, with or without a file to be hashed.
+pub struct Task<T> {
+    /// The caller's.
+    pub tag: T,
+    /// What to hash.
+    pub file: Option<ToHash>,
+}
+
+/// A file to be hashed.
+pub struct ToHash {
+    /// Where it is found.
+    pub place: Place,
+    /// The device that it is on (`st_dev`), and its number there.
+    pub device: u64,
+    /// Its number there, by which files are sorted.
+    pub inode: u64,
+    /// Whether it is a regular file. Others are read one after another, by the function for what is read
+    /// alone.
+    pub is_regular: bool,
+}
+
+/// Where a file is found.
+pub enum Place {
+    /// What a walk came across.
+    Entry(walk::Entry),
+    /// A name.
+    Path(PathBuf),
+}
+
+/// What has become of a task.
+pub struct Outcome<T> {
+    /// The task.
+    pub task: Box<Task<T>>,
+    /// The hash; `None` where there was nothing to hash.
+    pub result: Option<Result<Hashed, Failure>>,
+}
+
+/// A file's hash, and what the file was when it was opened.
+#[derive(Debug)]
+pub struct Hashed {
+    /// The hash.
+    pub found: Found,
+    /// What `stat` said; `None` for what is no regular file.
+    pub stamp: Option<Stamp>,
+    /// The device that it is on.
+    pub device: u64,
+}
+
+/// Where a hash comes from.
+#[derive(Debug)]
+pub enum Found {
+    /// The file was read.
+    Read(Digest),
+    /// It had not changed since it was hashed.
+    Known(blake3::Hash),
+}
+
+impl Hashed {
+    /// What was made of the content of `source`.
+    pub fn read(digest: Digest, source: &Source) -> Hashed {
+        let stamp = (source.kind() == SourceKind::File).then(|| source.stamp());
+        Hashed { found: Found::Read(digest), stamp, device: source.device() }
+    }
+
+    /// The usual 32 bytes.
+    pub fn hash(&self) -> blake3::Hash {
+        match &self.found {
+            Found::Read(digest) => digest.hash(),
+            Found::Known(hash) => *hash,
+        }
+    }
+
+    /// The extended output; `None` where the file was not read.
+    pub fn digest(&self) -> Option<&Digest> {
+        match &self.found {
+            Found::Read(digest) => Some(digest),
+            Found::Known(_) => None,
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self.found, Found::Known(_))
+    }
+}
+
+/// Why a file has no hash.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It could not be opened.
+    #[error("{0}")]
+    Open(io::Error),
+    /// It was a regular file a moment ago.
+    #[error("it is {} now, and was a regular file a moment ago", .0.name())]
+    Replaced(SourceKind),
+    /// It could not be read whole and unchanged.
+    #[error("{0}")]
+    Read(#[from] ErrorKind),
+    /// Its parts make no whole.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// What reads single files could not read it.
+    #[error("{0}")]
+    Alone(String),
+}
+
+impl Failure {
+    /// Whether there is no such file.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Failure::Open(error) | Failure::Read(ErrorKind::Open(error)) => {
+                error.kind() == io::ErrorKind::NotFound
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Read(error) => Failure::Read(error.into_parts().1),
+            Error::Tree(error) => Failure::Tree(error),
+            error @ Error::NothingRead => Failure::Alone(error.to_string()),
+        }
+    }
+}
+
+/// How to go about it.
+pub struct ManyOptions<'a, T> {
+    /// How to hash and to read.
+    pub hash: &'a Options,
+    /// Threads of each device that open and read small files; default: [`JOBS`], and 1 on a device that
+    /// turns. Large files have as many more as there are processors, 4 at most.
+    pub jobs: Option<usize>,
+    /// Tell of each task when it is done, not in its turn.
+    pub unordered: bool,
+    /// Asked before a file is opened, where it is known: what it was the last time it was hashed. The
+    /// answer is taken for its hash.
+    pub known: Option<Known<'a, T>>,
+    /// Hashes what is no regular file, and what has to be read by itself, on one thread.
+    pub alone: Alone<'a, T>,
+    /// Told once for each device how it is read, before and after.
+    pub device: &'a (dyn Fn(&Shared, When) + Sync),
+    /// Told of bytes that were hashed, and of files that are done.
+    pub progress: &'a (dyn Fn(Step) + Sync),
+}
+
+/// Gives the hash of a file that did not change since it was hashed.
+pub type Known<'a, T> = &'a (dyn Fn(&T, u64, &Stamp) -> Option<[u8; 32]> + Sync);
+
+/// Hashes one file by itself.
+pub type Alone<'a, T> = &'a (dyn Fn(&Task<T>) -> Result<Hashed, Failure> + Sync);
+
+/// Which time somebody is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// The plan is made, and nothing was read yet.
+    Before,
+    /// All was read, and statistics are there.
+    After,
+}
+
+/// Something was done.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    /// So many bytes were hashed.
+    Bytes(u64),
+    /// A file is done, of so many bytes that were not hashed since they were known.
+    File {
+        /// Bytes.
+        known: u64,
+    },
+}
+
+/// Somebody who may end a run early: on a thread of its own.
+pub trait Watch: Sync {
+    /// Waits for a reason to stop, or for [`end`](Watch::end).
+    fn watch(&self, stop: &Stop<'_>);
+
+    /// The run is over.
+    fn end(&self);
+}
+
+/// Hashes what `tasks` give, and tells `sink` of each, in their order: one call after another, but from
+/// any thread. `sink` may stop the run.
+///
+/// A file that fails has a [`Failure`] of its own, and the others go on.
+///
+/// # Errors
+///
+/// What `sink` stopped the run with.
+pub fn hash_many<T: Send, E: Send>(
+    tasks: impl Iterator<Item = Task<T>>,
+    options: &ManyOptions<'_, T>,
+    sink: impl FnMut(Outcome<T>) -> Result<(), E> + Send,
+    watch: Option<&dyn Watch>,
+) -> Result<(), E> {
+    let sink = Mutex::new((sink, None));
+    let deliver = |outcome| {
+        let (sink, failed) = &mut *sink.lock().unwrap_or_else(PoisonError::into_inner);
+        match sink(outcome) {
+            Ok(()) => true,
+            Err(error) => {
+                failed.get_or_insert(error);
+                false
+            }
+        }
+    };
+    Run::new(options, &deliver).run(tasks, watch);
+    match sink.into_inner().unwrap_or_else(PoisonError::into_inner).1 {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Whether many files can be read together with these options. Some are for one file: then each is read
+/// alone.
+pub fn can_share(config: &Config) -> bool {
+    use blockring::EngineKind::{Mmap, Null, Stream};
+    let is_subtree = |bytes: u32| crate::is_subtree_size(bytes.into());
+    !config.in_order
+        && config.block_bytes.is_none_or(is_subtree)
+        && !matches!(config.engine, Some(Mmap | Null | Stream))
+        && !config.uring.fixed_file
+        && config.workers.is_none()
+        && config.trace.is_none()
+}
+
+impl ToHash {
+    /// Opens it. A FIFO that took the place of a file does not hang us.
+    fn open(&self) -> Result<Source, Failure> {
+        self.open_with(OFlags::empty()).and_then(|file| regular(Source::from_file(file, "")))
+    }
+
+    /// Opens it for direct reads, or for any where it cannot be had for those.
+    fn open_direct(&self) -> Result<Source, Failure> {
+        match self.open_with(OFlags::DIRECT) {
+            Ok(file) => regular(Source::from_direct(file, "")),
+            Err(Failure::Open(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                self.open()
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn open_with(&self, flags: OFlags) -> Result<File, Failure> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | flags;
+        let file = match &self.place {
+            Place::Entry(entry) => entry.open(flags),
+            Place::Path(path) => {
+                let flags = flags | OFlags::CLOEXEC;
+                rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(io::Error::from)
+            }
+        };
+        file.map(File::from).map_err(Failure::Open)
+    }
+
+    /// Its directory's descriptor is not needed any more.
+    fn let_go(&mut self) {
+        if let Place::Entry(entry) = &mut self.place {
+            entry.forget_directory();
+        }
+    }
+
+    /// What it is, if that can be had without opening it.
+    fn stat(&self) -> Option<(u64, Stamp)> {
+        let stat = match &self.place {
+            Place::Entry(entry) => entry.stat().ok()?,
+            Place::Path(path) => rustix::fs::stat(path).ok()?,
+        };
+        Some((stat.st_dev, stamp_of(&stat)))
+    }
+}
+
+/// A regular file, and nothing that took its place.
+fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> {
+    let source = source.map_err(Error::from)?;
+    match source.kind() {
+        SourceKind::File => Ok(source),
+        kind => Err(Failure::Replaced(kind)),
+    }
+}
+
+/// The parts of a `stat` that change when a file does.
+pub fn stamp_of(stat: &Stat) -> Stamp {
+    Stamp {
+        inode: stat.st_ino,
+        mode: stat.st_mode,
+        len: stat.st_size as u64,
+        mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
+    }
+}
+
+/// What a name stands for, by one `stat`: something to hash, or `None` for a directory.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn look_at(path: &Path) -> io::Result<Option<ToHash>> {
+    let stat = rustix::fs::stat(path)?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    Ok((!kind.is_dir()).then(|| ToHash {
+        place: Place::Path(path.to_owned()),
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        is_regular: kind.is_file(),
+    }))
+}
+
+/// The hash of bytes that are all there.
+fn digest_of(mode: &Mode, bytes: &[u8]) -> Digest {
+    Digest(mode.hasher().update(bytes).finalize_xof())
+}

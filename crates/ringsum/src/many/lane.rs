@@ -1,0 +1,586 @@
+//! The files of one device, and the threads that work on them.
+//!
+//! A thread takes a batch, opens its files, hashes what is in the page cache at once, and reads the
+//! others through a ring of its own, all of them in flight together. Large files go to other threads,
+//! which share them block by block: so one huge file neither waits for nor holds up the rest. On a
+//! device that turns there is one thread, which does all of it.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
+
+use blockring::{Block, BoxError, ErrorKind, Feed, Member, Shared, SharedReader, Source};
+
+use super::sequence::Run;
+use super::{Failure, Found, Hashed, JOBS, Outcome, Step, Task, When, digest_of};
+use crate::{Digest, Mode, Subtree, Tree};
+
+/// Threads that read large files, if there are as many processors. Each has 8 MiB in flight, and one keeps
+/// a device busy as long as it hashes faster than that delivers.
+const LARGE_THREADS_MAX: u32 = 4;
+
+/// What is in the page cache is spread over all processors from this many bytes on: to plan for it and to
+/// start threads takes 0.4 ms, in which one core hashes 2 MiB.
+const SPREAD_BYTES_MIN: u64 = 8 << 20;
+
+/// Blocks of what is in the page cache, in bytes: they stay in the core's own cache.
+const CACHED_BLOCK_BYTES: usize = 256 << 10;
+
+/// After so many files in a row that were not in the page cache, the next are not expected to be, but for
+/// every so many-th.
+const COLD_MIN: u32 = 8;
+
+/// Most files that are sorted by their physical place on a device that turns.
+const TURNING_BATCH: usize = 512;
+
+/// A task with its number. (Boxed: it goes through many hands.)
+pub(super) struct Ticket<T> {
+    pub(super) number: u64,
+    pub(super) task: Box<Task<T>>,
+}
+
+impl<T> Ticket<T> {
+    pub(super) fn inode(&self) -> u64 {
+        self.task.file.as_ref().map_or(0, |file| file.inode)
+    }
+}
+
+pub(super) type Batch<T> = Vec<Ticket<T>>;
+
+/// A queue that can be closed.
+struct Queue<X> {
+    state: Mutex<Waiting<X>>,
+    some: Condvar,
+}
+
+struct Waiting<X> {
+    queue: VecDeque<X>,
+    is_closed: bool,
+    /// Threads that wait for more.
+    idle: u32,
+}
+
+impl<X> Default for Queue<X> {
+    fn default() -> Self {
+        let state = Waiting { queue: VecDeque::new(), is_closed: false, idle: 0 };
+        Queue { state: Mutex::new(state), some: Condvar::new() }
+    }
+}
+
+impl<X> Queue<X> {
+    fn state(&self) -> MutexGuard<'_, Waiting<X>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, item: X) {
+        let mut state = self.state();
+        state.queue.push_back(item);
+        // A call of the kernel, which most of the time nobody needs.
+        if state.idle > 0 {
+            self.some.notify_one();
+        }
+    }
+
+    fn close(&self) {
+        self.state().is_closed = true;
+        self.some.notify_all();
+    }
+
+    fn try_pop(&self) -> Option<X> {
+        self.state().queue.pop_front()
+    }
+
+    /// Waits until there is something; false when there will not be.
+    fn wait(&self) -> bool {
+        let mut state = self.state();
+        state.idle += 1;
+        while state.queue.is_empty() && !state.is_closed {
+            state = self.some.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.idle -= 1;
+        !state.queue.is_empty()
+    }
+
+    /// The next; `None` when there will be none.
+    fn pop(&self) -> Option<X> {
+        loop {
+            match (self.wait(), self.try_pop()) {
+                (_, Some(item)) => return Some(item),
+                (true, None) => {}
+                (false, None) => return None,
+            }
+        }
+    }
+
+    /// Whether there is more than somebody waits for.
+    fn is_behind(&self) -> bool {
+        let state = self.state();
+        state.queue.len() > state.idle as usize
+    }
+}
+
+/// What is to be done on one device.
+pub(super) struct Lane<T> {
+    batches: Queue<Batch<T>>,
+    large: Queue<Ticket<T>>,
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Self {
+        Lane { batches: Queue::default(), large: Queue::default() }
+    }
+}
+
+impl<T> Lane<T> {
+    pub(super) fn push(&self, batch: Batch<T>) {
+        self.batches.push(batch);
+    }
+
+    pub(super) fn close(&self) {
+        self.batches.close();
+    }
+
+    /// Whether its threads will soon have nothing to do.
+    pub(super) fn is_hungry(&self) -> bool {
+        self.batches.state().queue.len() < 4
+    }
+}
+
+/// Hashes the files of a lane one after another, each by itself.
+pub(super) fn work_alone<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
+    while let Some(batch) = lane.batches.pop() {
+        for ticket in batch {
+            if run.is_stopped() {
+                return;
+            }
+            let result = (run.options.alone)(&ticket.task);
+            finish(run, ticket, result);
+        }
+    }
+}
+
+/// Works on a lane until there is nothing more to do.
+pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
+    // Until there is a file with content, there is nothing to choose by.
+    while let Some(batch) = lane.batches.pop() {
+        let samples = samples(&batch);
+        if samples.is_empty() {
+            for ticket in batch {
+                let mut ticket = Some(ticket);
+                if let Some(source) = open(run, &mut ticket, false)
+                    && let Some(ticket) = ticket
+                {
+                    let result = hash_empty(run, &ticket, &source);
+                    finish(run, ticket, result);
+                }
+            }
+            continue;
+        }
+        match Shared::choose(&samples, &run.options.hash.config) {
+            Ok(shared) => {
+                drop(samples);
+                (run.options.device)(&shared, When::Before);
+                Crew::work(run, lane, &shared, batch);
+                (run.options.device)(&shared, When::After);
+            }
+            Err(error) => refuse(run, lane, batch, error.kind()),
+        }
+        return;
+    }
+}
+
+/// Some files with content, far from each other in the batch.
+fn samples<T>(batch: &Batch<T>) -> Vec<Source> {
+    let mut places = vec![0, batch.len() / 2, batch.len().saturating_sub(1)];
+    places.extend(1..batch.len());
+    places.dedup();
+    let files = places.into_iter().filter_map(|place| batch.get(place)?.task.file.as_ref());
+    let sources = files.filter_map(|file| file.open().ok());
+    sources.filter(|source| source.len().is_some()).take(3).collect()
+}
+
+/// Nothing of a lane can be read as was asked for.
+fn refuse<T: Send>(run: &Run<'_, T>, lane: &Lane<T>, first: Batch<T>, why: &ErrorKind) {
+    let mut batch = Some(first);
+    while let Some(tickets) = batch {
+        for ticket in tickets {
+            finish(run, ticket, Err(Failure::Alone(why.to_string())));
+        }
+        batch = lane.batches.pop();
+    }
+}
+
+/// A task is done.
+fn finish<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, result: Result<Hashed, Failure>) {
+    let Ticket { number, mut task } = ticket;
+    if let Some(file) = &mut task.file {
+        file.let_go();
+    }
+    let known = result.as_ref().ok().filter(|hashed| hashed.is_known());
+    let known = known.and_then(|hashed| Some(hashed.stamp?.len)).unwrap_or(0);
+    (run.options.progress)(Step::File { known });
+    run.finish(number, Outcome { task, result: Some(result) });
+}
+
+/// Opens the file of a ticket, unless its hash is known or it cannot be opened: then the ticket is done,
+/// and empty.
+fn open<T: Send>(run: &Run<'_, T>, ticket: &mut Option<Ticket<T>>, direct: bool) -> Option<Source> {
+    let file = ticket.as_ref()?.task.file.as_ref()?;
+    if let Some(known) = run.options.known
+        && let Some((device, stamp)) = file.stat()
+        && let Some(hash) = known(&ticket.as_ref()?.task.tag, device, &stamp)
+    {
+        let hashed = Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device };
+        finish(run, ticket.take()?, Ok(hashed));
+        return None;
+    }
+    let opened = if direct { file.open_direct() } else { file.open() };
+    match opened {
+        Ok(source) => Some(source),
+        Err(failure) => {
+            finish(run, ticket.take()?, Err(failure));
+            None
+        }
+    }
+}
+
+/// Hashes a file of length 0: it is empty, or one of those of `/proc`, whose end only reading finds.
+fn hash_empty<T: Send>(
+    run: &Run<'_, T>,
+    ticket: &Ticket<T>,
+    source: &Source,
+) -> Result<Hashed, Failure> {
+    let options = run.options.hash;
+    let digest = match rustix::io::pread(source.as_fd(), &mut [0], 0) {
+        Ok(0) => {
+            source.check_unchanged().map_err(crate::Error::from)?;
+            digest_of(&options.mode, b"")
+        }
+        _ => {
+            // As any other that is read to its end.
+            let fresh = ticket.task.file.as_ref().map(super::ToHash::open);
+            let fresh = fresh.transpose()?;
+            crate::hash_source(fresh.as_ref().unwrap_or(source), options)?
+        }
+    };
+    Ok(Hashed::read(digest, source))
+}
+
+/// The threads of a lane, and what they share.
+struct Crew<'c, 'r, T> {
+    run: &'c Run<'r, T>,
+    lane: &'c Lane<T>,
+    shared: &'c Shared,
+    /// Large files.
+    feed: Feed<'c, Reading<'c, T>>,
+    small: Threads,
+    large: Threads,
+}
+
+/// How many threads there are, and may be.
+struct Threads {
+    most: u32,
+    started: AtomicU32,
+    working: AtomicU32,
+}
+
+impl Threads {
+    fn up_to(most: u32) -> Threads {
+        Threads { most, started: AtomicU32::new(0), working: AtomicU32::new(0) }
+    }
+
+    /// Takes down that another starts, if it may.
+    fn start(&self) -> bool {
+        let more = |n: u32| (n < self.most).then_some(n + 1);
+        let may = self.started.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        if may {
+            self.working.fetch_add(1, Ordering::AcqRel);
+        }
+        may
+    }
+
+    /// One has ended. Returns whether it was the last.
+    fn end(&self) -> bool {
+        self.working.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// A file on its way through a ring.
+struct Reading<'m, T> {
+    ticket: Mutex<Option<Ticket<T>>>,
+    len: u64,
+    hashing: Mutex<Hashing<'m>>,
+}
+
+/// What is known of its hash.
+enum Hashing<'m> {
+    Nothing,
+    /// It came in one block.
+    Whole(Digest),
+    Parts(Tree<'m>),
+}
+
+impl<'m, T> Reading<'m, T> {
+    fn new(ticket: Ticket<T>, source: &Source) -> Reading<'m, T> {
+        Reading {
+            ticket: Mutex::new(Some(ticket)),
+            len: source.len().unwrap_or(0),
+            hashing: Mutex::new(Hashing::Nothing),
+        }
+    }
+
+    /// Hashes one block, and only puts it into the tree under the lock.
+    fn add(&self, mode: &'m Mode, block: &Block<'_>) -> Result<(), BoxError> {
+        if block.bytes.len() as u64 == self.len {
+            *lock(&self.hashing) = Hashing::Whole(digest_of(mode, block.bytes));
+            return Ok(());
+        }
+        let subtree = Subtree::hash(mode, block.offset, block.bytes);
+        let mut hashing = lock(&self.hashing);
+        if matches!(*hashing, Hashing::Nothing) {
+            *hashing = Hashing::Parts(Tree::new(self.len, mode));
+        }
+        match &mut *hashing {
+            Hashing::Parts(tree) => Ok(tree.add(subtree)?),
+            _ => Err("a block besides the whole".into()),
+        }
+    }
+
+    fn digest(&self) -> Result<Digest, Failure> {
+        match std::mem::replace(&mut *lock(&self.hashing), Hashing::Nothing) {
+            Hashing::Whole(digest) => Ok(digest),
+            Hashing::Parts(tree) => Ok(tree.finish()?),
+            Hashing::Nothing => Err(Failure::Alone("nothing of it was read".to_owned())),
+        }
+    }
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
+    fn work(run: &'c Run<'r, T>, lane: &'c Lane<T>, shared: &'c Shared, first: Batch<T>) {
+        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let most = run.options.hash.config.threads_max.unwrap_or(u32::MAX).max(1);
+        let jobs = run.options.jobs.unwrap_or(JOBS) as u32;
+        let one = shared.turns() || most == 1 || jobs == 1;
+        let next = move || Crew::next_large(run, lane);
+        let crew = Crew {
+            run,
+            lane,
+            shared,
+            feed: shared.feed(false, next),
+            small: Threads::up_to(if one { 1 } else { jobs.min(most) }),
+            large: Threads::up_to(if one { 0 } else { cores.min(LARGE_THREADS_MAX).min(most) }),
+        };
+        shared.timed("a device".as_ref(), || {
+            thread::scope(|scope| {
+                crew.small.start();
+                crew.work_small(scope, Some(first));
+            });
+        });
+        crew.feed.abandon(|reading, _| {
+            if let Some(ticket) = lock(&reading.ticket).take() {
+                finish(run, ticket, Err(Failure::Alone("it was not read to its end".to_owned())));
+            }
+        });
+    }
+
+    /// Starts another thread, if there is more to do than there are threads.
+    fn grow<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        if self.lane.batches.is_behind() && self.small.start() {
+            scope.spawn(|| self.work_small(scope, None));
+        }
+        if self.lane.large.is_behind() && self.large.start() {
+            scope.spawn(|| self.work_large());
+        }
+    }
+
+    fn work_small<'s>(&'s self, scope: &'s Scope<'s, '_>, first: Option<Batch<T>>) {
+        let reader = self.shared.reader(self.large.most > 0);
+        let mut worker = Worker { crew: self, reader, buffer: Vec::new(), cold: 0 };
+        let mut next = first.or_else(|| self.lane.batches.pop());
+        while let Some(mut batch) = next {
+            if self.run.is_stopped() {
+                break;
+            }
+            self.grow(scope);
+            if self.shared.turns() {
+                while batch.len() < TURNING_BATCH
+                    && let Some(more) = self.lane.batches.try_pop()
+                {
+                    batch.extend(more);
+                }
+            }
+            worker.work(batch);
+            self.grow(scope);
+            next = self.lane.batches.pop();
+        }
+        if self.small.end() {
+            self.lane.large.close();
+        }
+    }
+
+    fn work_large(&self) {
+        let reader = self.shared.reader(false);
+        let mut worker = Worker { crew: self, reader, buffer: Vec::new(), cold: 0 };
+        while self.lane.large.wait() {
+            if self.run.is_stopped() || !worker.read(&self.feed) {
+                break;
+            }
+        }
+        // Where no ring can be had, each still gets its message.
+        while let Some(ticket) = self.lane.large.try_pop() {
+            worker.fail(ticket);
+        }
+    }
+
+    /// The next large file, opened.
+    fn next_large(run: &Run<'r, T>, lane: &Lane<T>) -> Option<Member<Reading<'c, T>>> {
+        while let Some(ticket) = lane.large.try_pop() {
+            let mut ticket = Some(ticket);
+            let opened = ticket.as_ref()?.task.file.as_ref().map(super::ToHash::open);
+            match opened? {
+                Ok(source) => {
+                    let state = Reading::new(ticket.take()?, &source);
+                    return Some(Member { source, state });
+                }
+                Err(failure) => finish(run, ticket.take()?, Err(failure)),
+            }
+        }
+        None
+    }
+}
+
+/// One thread of a crew.
+struct Worker<'w, 'c, 'r, T> {
+    crew: &'w Crew<'c, 'r, T>,
+    reader: Result<SharedReader<'w>, ErrorKind>,
+    buffer: Vec<u8>,
+    /// Files in a row that were not in the page cache.
+    cold: u32,
+}
+
+impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
+    fn work(&mut self, batch: Batch<T>) {
+        let crew = self.crew;
+        let mut members = VecDeque::new();
+        for ticket in batch {
+            let mut ticket = Some(ticket);
+            let direct = self.expects_cold() && crew.shared.opens_directly();
+            let Some(source) = open(crew.run, &mut ticket, direct) else { continue };
+            let Some(ticket) = ticket else { continue };
+            let wants_ring = crew.shared.wants_ring(&source);
+            if source.len().is_some() {
+                self.cold = if wants_ring { self.cold.wrapping_add(1) } else { 0 };
+            }
+            if source.len().is_none() {
+                let result = hash_empty(crew.run, &ticket, &source);
+                finish(crew.run, ticket, result);
+            } else if !wants_ring {
+                let result = self.hash_here(&source);
+                finish(crew.run, ticket, result);
+            } else if crew.large.most > 0 && source.len() > Some(crew.shared.small_bytes_max()) {
+                crew.lane.large.push(ticket);
+            } else {
+                let state = Reading::new(ticket, &source);
+                members.push_back(Member { source, state });
+            }
+        }
+        if members.is_empty() {
+            return;
+        }
+        if crew.shared.turns() {
+            // One after another, as they lie there.
+            members.make_contiguous().sort_by_cached_key(|member| member.source.physical_place());
+        }
+        let members = Mutex::new(members);
+        let feed = crew.shared.feed(crew.large.most > 0, || lock(&members).pop_front());
+        if !self.read(&feed) {
+            let unread = feed_rest(&feed, &members);
+            unread.into_iter().for_each(|ticket| self.fail(ticket));
+        }
+    }
+
+    /// Whether the next file is hardly in the page cache.
+    fn expects_cold(&self) -> bool {
+        self.cold >= COLD_MIN && !self.cold.is_multiple_of(COLD_MIN)
+    }
+
+    /// Hashes what is in the page cache, or is not worth a ring.
+    fn hash_here(&mut self, source: &Source) -> Result<Hashed, Failure> {
+        let crew = self.crew;
+        let options = crew.run.options.hash;
+        let len = source.len().unwrap_or(0);
+        if len >= SPREAD_BYTES_MIN && crew.large.most > 1 {
+            let plan = crate::plan(source, &options.config)?;
+            let observe = |bytes| (crew.run.options.progress)(Step::Bytes(bytes));
+            let digest = crate::hash_planned(&plan, &options.mode, &observe)?;
+            crew.shared.add_stats_of(&plan);
+            return Ok(Hashed::read(digest, source));
+        }
+        let small_bytes_max = crew.shared.small_bytes_max();
+        if self.buffer.is_empty() {
+            self.buffer.resize(small_bytes_max as usize, 0);
+        }
+        let buffer = match len <= small_bytes_max {
+            true => &mut self.buffer[..len as usize],
+            false => &mut self.buffer[..CACHED_BLOCK_BYTES],
+        };
+        let mut hasher = options.mode.hasher();
+        crew.shared.read_here(source, buffer, |block| {
+            hasher.update(block.bytes);
+            (crew.run.options.progress)(Step::Bytes(block.bytes.len() as u64));
+            Ok(())
+        })?;
+        Ok(Hashed::read(Digest(hasher.finalize_xof()), source))
+    }
+
+    /// Reads what `feed` has for now. False: there is no ring to read with.
+    fn read(&mut self, feed: &Feed<'_, Reading<'c, T>>) -> bool {
+        let (run, mode) = (self.crew.run, &self.crew.run.options.hash.mode);
+        let Ok(reader) = &mut self.reader else { return false };
+        let block = |reading: &Reading<'c, T>, block: Block<'_>| {
+            reading.add(mode, &block)?;
+            (run.options.progress)(Step::Bytes(block.bytes.len() as u64));
+            Ok(())
+        };
+        let done = |reading: &Reading<'c, T>, source: &Source, result: Result<(), ErrorKind>| {
+            let Some(ticket) = lock(&reading.ticket).take() else { return };
+            let result = match result {
+                Ok(()) => reading.digest().map(|digest| Hashed::read(digest, source)),
+                // It is not as the others of its device: what it is itself tells.
+                Err(error) if error.is_refusal() => (run.options.alone)(&ticket.task),
+                Err(error) => Err(error.into()),
+            };
+            finish(run, ticket, result);
+        };
+        match reader.read(feed, block, done) {
+            Ok(()) => true,
+            Err(error) => {
+                self.reader = Err(error);
+                false
+            }
+        }
+    }
+
+    /// Says of a file that there was nothing to read it with.
+    fn fail(&self, ticket: Ticket<T>) {
+        let why = self.reader.as_ref().err().map_or(String::new(), ToString::to_string);
+        finish(self.crew.run, ticket, Err(Failure::Alone(why)));
+    }
+}
+
+/// The tickets of what was not read: begun, and not even begun.
+fn feed_rest<'m, T: Send>(
+    feed: &Feed<'_, Reading<'m, T>>,
+    members: &Mutex<VecDeque<Member<Reading<'m, T>>>>,
+) -> Vec<Ticket<T>> {
+    let mut tickets = Vec::new();
+    feed.abandon(|reading, _| tickets.extend(lock(&reading.ticket).take()));
+    tickets.extend(lock(members).drain(..).filter_map(|member| lock(&member.state.ticket).take()));
+    tickets
+}

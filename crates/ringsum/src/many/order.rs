@@ -1,0 +1,191 @@
+//! Who is told of next: what is done waits for what came before it.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{Outcome, WAITING_MAX};
+
+/// Takes outcomes as they come, and gives them on in the order of their numbers. `deliver` returns
+/// whether it wants more.
+pub(super) struct Order<'a, T> {
+    unordered: bool,
+    deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
+    state: Mutex<State<T>>,
+    moved: Condvar,
+}
+
+struct State<T> {
+    /// The number of the first that is not done, or not told of.
+    base: u64,
+    /// What has become of the tasks from there on.
+    turns: VecDeque<Turn<T>>,
+    /// Nobody wants any more.
+    is_stopped: bool,
+    /// Somebody waits for room.
+    is_full: bool,
+}
+
+enum Turn<T> {
+    /// Not done yet.
+    Open,
+    /// Done, and to be told of. (Boxed: most of the time, most are open.)
+    Done(Box<Outcome<T>>),
+    /// Done and told of.
+    Told,
+}
+
+impl<'a, T> Order<'a, T> {
+    pub(super) fn new(
+        unordered: bool,
+        deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
+    ) -> Order<'a, T> {
+        let state = State { base: 0, turns: VecDeque::new(), is_stopped: false, is_full: false };
+        Order { unordered, deliver, state: Mutex::new(state), moved: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Task `number` is done.
+    pub(super) fn finish(&self, number: u64, outcome: Outcome<T>) {
+        let mut state = self.state();
+        if state.is_stopped {
+            return;
+        }
+        let turn = match self.unordered {
+            true => {
+                state.is_stopped = !(self.deliver)(outcome);
+                Turn::Told
+            }
+            false => Turn::Done(Box::new(outcome)),
+        };
+        let place = (number - state.base) as usize;
+        if state.turns.len() <= place {
+            state.turns.resize_with(place + 1, || Turn::Open);
+        }
+        state.turns[place] = turn;
+        if place == 0 {
+            self.tell(&mut state);
+        }
+    }
+
+    /// Tells of all whose turn it is.
+    fn tell(&self, state: &mut State<T>) {
+        while let Some(Turn::Done(_) | Turn::Told) = state.turns.front() {
+            state.base += 1;
+            if let Some(Turn::Done(outcome)) = state.turns.pop_front()
+                && !state.is_stopped
+            {
+                state.is_stopped = !(self.deliver)(*outcome);
+            }
+        }
+        if std::mem::take(&mut state.is_full) {
+            self.moved.notify_all();
+        }
+    }
+
+    /// Whether task `number` may be begun without too many waiting for their turn.
+    pub(super) fn has_room(&self, number: u64) -> bool {
+        let state = self.state();
+        state.is_stopped || number - state.base < WAITING_MAX as u64
+    }
+
+    /// Waits until task `number` may be begun. False: nobody wants it any more.
+    pub(super) fn wait_for_room(&self, number: u64) -> bool {
+        let mut state = self.state();
+        while !state.is_stopped && number - state.base >= WAITING_MAX as u64 {
+            state.is_full = true;
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_stopped
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state().is_stopped
+    }
+
+    /// Tells of all that are done, whether or not it is their turn, and of nothing more.
+    fn stop(&self) {
+        let mut state = self.state();
+        let turns = std::mem::take(&mut state.turns);
+        for turn in turns {
+            if let Turn::Done(outcome) = turn
+                && !state.is_stopped
+            {
+                state.is_stopped = !(self.deliver)(*outcome);
+            }
+        }
+        state.is_stopped = true;
+        self.moved.notify_all();
+    }
+}
+
+/// Ends a run from another thread.
+pub struct Stop<'a>(Box<dyn Fn() + Sync + Send + 'a>);
+
+impl<'a> Stop<'a> {
+    pub(super) fn of<T: Send>(order: &'a Order<'_, T>) -> Stop<'a> {
+        Stop(Box::new(|| order.stop()))
+    }
+
+    /// Tells of what is done already, in its order, and of nothing more.
+    pub fn now(&self) {
+        (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::many::Task;
+
+    fn outcome(tag: u64) -> Outcome<u64> {
+        Outcome { task: Box::new(Task { tag, file: None }), result: None }
+    }
+
+    fn told(unordered: bool, run: impl FnOnce(&Order<'_, u64>)) -> Vec<u64> {
+        let told = Mutex::new(Vec::new());
+        let deliver = |outcome: Outcome<u64>| {
+            told.lock().unwrap().push(outcome.task.tag);
+            true
+        };
+        run(&Order::new(unordered, &deliver));
+        told.into_inner().unwrap()
+    }
+
+    #[test]
+    fn each_is_told_of_in_its_turn() {
+        let numbers = [3, 1, 0, 2, 5, 4];
+        let finish = |order: &Order<'_, u64>| {
+            for number in numbers {
+                order.finish(number, outcome(number));
+            }
+        };
+        assert_eq!(told(false, finish), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(told(true, finish), numbers);
+    }
+
+    #[test]
+    fn a_stop_tells_of_what_is_done_and_of_nothing_more() {
+        let told = told(false, |order| {
+            for number in [0, 4, 2] {
+                order.finish(number, outcome(number));
+            }
+            Stop::of(order).now();
+            order.finish(1, outcome(1));
+            assert!(order.is_stopped() && !order.wait_for_room(1 << 40));
+        });
+        assert_eq!(told, [0, 2, 4]);
+    }
+
+    #[test]
+    fn no_more_than_the_bound_are_begun() {
+        told(false, |order| {
+            let bound = WAITING_MAX as u64;
+            assert!(order.has_room(bound - 1) && !order.has_room(bound));
+            order.finish(0, outcome(0));
+            assert!(order.has_room(bound) && order.wait_for_room(bound));
+        });
+    }
+}

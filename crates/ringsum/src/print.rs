@@ -1,0 +1,170 @@
+//! What is printed of a file: a line for people and check files, or an object for programs.
+
+use blockring::Stamp;
+use ringsum::Digest;
+use ringsum::checkfile::{self, Style};
+use ringsum::many::{Found, Hashed};
+
+use crate::json;
+use crate::output::OutputError;
+use crate::session::Session;
+
+/// Hexadecimal digits that are written at once: output of any length takes little memory.
+const DIGITS_AT_ONCE: usize = 64 << 10;
+
+/// Prints for one session.
+pub(crate) struct Printer<'a> {
+    session: &'a Session<'a>,
+}
+
+impl<'a> Printer<'a> {
+    pub(crate) fn new(session: &'a Session<'a>) -> Printer<'a> {
+        Printer { session }
+    }
+
+    /// The hash of a file.
+    pub(crate) fn hash(&self, name: &[u8], hashed: &Hashed) -> Result<(), OutputError> {
+        self.session.progress.suspend(|| match (self.session.args.json, &hashed.found) {
+            (true, _) => self.object(name, "ok", Some(hashed), None),
+            (false, Found::Read(digest)) => self.line(name, digest),
+            (false, Found::Known(hash)) => self.short_line(name, hash.as_bytes()),
+        })
+    }
+
+    /// The digest of a tree.
+    pub(crate) fn tree(&self, root: &[u8], hash: blake3::Hash) -> Result<(), OutputError> {
+        self.session.progress.suspend(|| match self.session.args.json {
+            true => {
+                let object = json::object(root, "ok").with("tree_digest", hash.to_hex().as_str());
+                self.session.output.write(object.line().as_bytes())
+            }
+            false => self.short_line(root, hash.as_bytes()),
+        })
+    }
+
+    /// Why a file has no hash.
+    pub(crate) fn failure(&self, name: &[u8], why: &str) -> Result<(), OutputError> {
+        self.session.progress.suspend(|| match self.session.args.json {
+            true => self.object(name, "error", None, Some(why)),
+            false => {
+                self.session.messages.say_of(name, &why);
+                Ok(())
+            }
+        })
+    }
+
+    /// A file whose bytes are not those that were remembered.
+    pub(crate) fn corrupt(
+        &self,
+        name: &[u8],
+        hashed: &Hashed,
+        why: &str,
+    ) -> Result<(), OutputError> {
+        self.session.progress.suspend(|| match self.session.args.json {
+            true => self.object(name, "corrupt", Some(hashed), Some(why)),
+            false => {
+                self.session.messages.say_of(name, &why);
+                Ok(())
+            }
+        })
+    }
+
+    /// Something that is no regular file, in a tree.
+    pub(crate) fn skipped(&self, name: &[u8], what: &str) -> Result<(), OutputError> {
+        self.session.progress.suspend(|| match self.session.args.json {
+            true => self.object(name, "skipped", None, Some(what)),
+            false => {
+                self.session.messages.say_of(name, &format_args!("skipped: it is {what}"));
+                Ok(())
+            }
+        })
+    }
+
+    fn object(
+        &self,
+        name: &[u8],
+        status: &str,
+        hashed: Option<&Hashed>,
+        error: Option<&str>,
+    ) -> Result<(), OutputError> {
+        let mut object = json::object(name, status);
+        if let Some(hashed) = hashed {
+            let hash = match &hashed.found {
+                Found::Read(digest) => self.hex(digest),
+                Found::Known(hash) => hash.to_hex().to_string(),
+            };
+            object = object.with("hash", hash).with_stamp(hashed.stamp.as_ref());
+        }
+        if let Some(error) = error {
+            object = object.with("error", error);
+        }
+        self.session.output.write(object.line().as_bytes())
+    }
+
+    fn hex(&self, digest: &Digest) -> String {
+        let mut reader = digest.reader();
+        reader.set_position(self.session.args.seek);
+        let mut bytes = vec![0; usize::try_from(self.session.args.length).unwrap_or(usize::MAX)];
+        reader.fill(&mut bytes);
+        hex::encode(bytes)
+    }
+
+    /// What stands before and after the digits, the end of the line included.
+    fn around(&self, name: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let args = self.session.args;
+        let style = if args.tag { Style::Tag } else { Style::Plain };
+        let (before, mut after) = match (args.no_names || args.raw, args.zero) {
+            (true, _) => (Vec::new(), Vec::new()),
+            (false, true) => checkfile::zero_line_around(name, style),
+            (false, false) => checkfile::line_around(name, style),
+        };
+        let before = self.session.output.name(&before).into_owned();
+        after = self.session.output.name(&after).into_owned();
+        match (args.raw, args.zero) {
+            (true, _) => {}
+            (false, true) => after.push(0),
+            (false, false) => after.push(b'\n'),
+        }
+        (before, after)
+    }
+
+    fn short_line(&self, name: &[u8], hash: &[u8; 32]) -> Result<(), OutputError> {
+        let (before, after) = self.around(name);
+        let mut digits = [0; 64];
+        // 64 digits are what 32 bytes are.
+        let _ = hex::encode_to_slice(hash, &mut digits);
+        self.session.output.write(&[&before[..], &digits, &after].concat())
+    }
+
+    fn line(&self, name: &[u8], digest: &Digest) -> Result<(), OutputError> {
+        let (args, output) = (self.session.args, &self.session.output);
+        if args.length == 32 && args.seek == 0 && !args.raw {
+            return self.short_line(name, digest.hash().as_bytes());
+        }
+        let mut reader = digest.reader();
+        reader.set_position(args.seek);
+        let (mut line, after) = self.around(name);
+        let mut left = args.length;
+        while left > 0 {
+            let mut bytes = [0; DIGITS_AT_ONCE / 2];
+            let bytes = &mut bytes[..left.min((DIGITS_AT_ONCE / 2) as u64) as usize];
+            reader.fill(bytes);
+            match args.raw {
+                true => line.extend_from_slice(bytes),
+                false => line.extend_from_slice(hex::encode(&*bytes).as_bytes()),
+            }
+            left -= bytes.len() as u64;
+            if left > 0 {
+                output.write(&line)?;
+                line.clear();
+            }
+        }
+        line.extend_from_slice(&after);
+        output.write(&line)
+    }
+}
+
+/// The times of a file as an object has them.
+pub(crate) fn mtime_ns(stamp: &Stamp) -> i64 {
+    stamp.mtime.0.saturating_mul(1_000_000_000).saturating_add(stamp.mtime.1)
+}

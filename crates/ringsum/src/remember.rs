@@ -1,0 +1,192 @@
+//! Hashes that were found earlier, and whether they are still true: `--index`.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringsum::many::{Found, Hashed};
+
+use crate::index::{self, Index, IndexError, Record, is_settled};
+
+/// The index of a run.
+pub(crate) struct Memory {
+    index: Mutex<Index>,
+    /// Everything is read, and compared with what is remembered.
+    verifies: bool,
+    /// The ids of file systems, by device number: that one may be another after the next start.
+    file_systems: Mutex<HashMap<u64, u64>>,
+    counts: Mutex<Counts>,
+    /// The first thing that went wrong with the index.
+    failed: Mutex<Option<IndexError>>,
+}
+
+/// What came of files.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) unchanged: u64,
+    pub(crate) changed: u64,
+    pub(crate) new: u64,
+    pub(crate) corrupt: u64,
+    pub(crate) gone: u64,
+}
+
+/// What is remembered of a file.
+pub(crate) struct Remembered {
+    /// Its absolute path.
+    key: Vec<u8>,
+    record: Option<Record>,
+    /// When it was looked up, in nanoseconds since 1970.
+    began_ns: i64,
+}
+
+/// What a hash says beside what is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing speaks against it.
+    Fine,
+    /// The file has the times and the size that it had, and other bytes.
+    Corrupt,
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    pub(crate) fn open(path: &Path, verifies: bool) -> Result<Memory, IndexError> {
+        Ok(Memory {
+            index: Mutex::new(Index::open(path)?),
+            verifies,
+            file_systems: Mutex::default(),
+            counts: Mutex::default(),
+            failed: Mutex::default(),
+        })
+    }
+
+    /// The key of a file that is named.
+    pub(crate) fn key_of(path: &Path) -> Vec<u8> {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        path.into_os_string().into_vec()
+    }
+
+    /// What the keys of all files of a tree begin with, before a slash.
+    pub(crate) fn key_of_tree(root: &Path) -> Vec<u8> {
+        // By whatever name a tree is walked, its files have one key each.
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        match root.as_os_str().as_bytes() {
+            b"/" => Vec::new(),
+            _ => root.into_os_string().into_vec(),
+        }
+    }
+
+    /// What is remembered of a file. Looked up in the order of keys, it is fast.
+    pub(crate) fn look_up(&self, key: Vec<u8>) -> Remembered {
+        let record = lock(&self.index).get(&key).unwrap_or_else(|error| {
+            lock(&self.failed).get_or_insert(error);
+            None
+        });
+        Remembered { key, record, began_ns: now_ns() }
+    }
+
+    /// The hash of a file that is what it was.
+    pub(crate) fn known(
+        &self,
+        remembered: &Remembered,
+        device: u64,
+        stamp: &blockring::Stamp,
+    ) -> Option<[u8; 32]> {
+        if self.verifies {
+            return None;
+        }
+        let record = remembered.record.as_ref()?;
+        (record.stamp == self.stamp(remembered, device, stamp)).then_some(record.hash)
+    }
+
+    /// Takes down what was found.
+    pub(crate) fn take_down(&self, remembered: &Remembered, hashed: &Hashed) -> Verdict {
+        let mut counts = lock(&self.counts);
+        let Some(stamp) = &hashed.stamp else { return Verdict::Fine };
+        if matches!(hashed.found, Found::Known(_)) {
+            counts.unchanged += 1;
+            return Verdict::Fine;
+        }
+        let stamp = self.stamp(remembered, hashed.device, stamp);
+        let hash = *hashed.hash().as_bytes();
+        match &remembered.record {
+            Some(record) if record.stamp == stamp && record.hash == hash => {
+                counts.unchanged += 1;
+                return Verdict::Fine;
+            }
+            // What it should be stays known.
+            Some(record) if record.stamp == stamp => {
+                counts.corrupt += 1;
+                return Verdict::Corrupt;
+            }
+            Some(_) => counts.changed += 1,
+            None => counts.new += 1,
+        }
+        drop(counts);
+        let put = match is_settled(stamp.ctime_ns, remembered.began_ns) {
+            true => lock(&self.index).put(&remembered.key, Record { stamp, hash }),
+            false if remembered.record.is_some() => lock(&self.index).remove(&remembered.key),
+            false => Ok(()),
+        };
+        if let Err(error) = put {
+            lock(&self.failed).get_or_insert(error);
+        }
+        Verdict::Fine
+    }
+
+    /// All files of a tree were seen: what is remembered of others can go.
+    pub(crate) fn forget_unseen(&self, root: &Path) {
+        let root = [&Memory::key_of_tree(root)[..], b"/"].concat();
+        match lock(&self.index).forget_unseen(&root) {
+            Ok(gone) => lock(&self.counts).gone += gone,
+            Err(error) => {
+                lock(&self.failed).get_or_insert(error);
+            }
+        }
+    }
+
+    /// Writes what was taken down. Fails with the first thing that went wrong.
+    pub(crate) fn flush(&self) -> Result<Counts, IndexError> {
+        let flushed = lock(&self.index).flush();
+        match lock(&self.failed).take() {
+            Some(error) => Err(error),
+            None => flushed.map(|()| *lock(&self.counts)),
+        }
+    }
+
+    fn stamp(
+        &self,
+        remembered: &Remembered,
+        device: u64,
+        stamp: &blockring::Stamp,
+    ) -> index::Stamp {
+        let ns = |(s, ns): (i64, i64)| s.saturating_mul(1_000_000_000).saturating_add(ns);
+        index::Stamp {
+            file_system: self.file_system(&remembered.key, device),
+            inode: stamp.inode,
+            size: stamp.len,
+            mtime_ns: ns(stamp.mtime),
+            ctime_ns: ns(stamp.ctime),
+        }
+    }
+
+    /// The id of the file system that a device number stands for until the next start; the number itself
+    /// where it has none.
+    fn file_system(&self, key: &[u8], device: u64) -> u64 {
+        *lock(&self.file_systems).entry(device).or_insert_with(|| {
+            let id = rustix::fs::statvfs(key).map_or(0, |stat| stat.f_fsid);
+            if id == 0 { device } else { id }
+        })
+    }
+}
+
+/// Nanoseconds since 1970, by the clock that file systems use.
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

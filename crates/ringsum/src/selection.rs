@@ -1,0 +1,199 @@
+//! Which files of a tree count: globs, and the rules of `.gitignore`.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ringsum::walk::Select;
+use rustix::fs::{Mode, OFlags, openat};
+
+use crate::args::Args;
+use crate::values::Pattern;
+
+/// Globs of one kind: some are of names, some of paths from the root of the tree.
+struct Globs {
+    names: GlobSet,
+    paths: GlobSet,
+}
+
+impl Globs {
+    fn of(patterns: &[Pattern]) -> anyhow::Result<Globs> {
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for Pattern(text) in patterns {
+            // A slash at the end says that it is a directory, as it does for rsync.
+            let body = text.strip_suffix('/').unwrap_or(text);
+            let is_path = body.contains('/');
+            let body = body.strip_prefix('/').unwrap_or(body);
+            let glob = GlobBuilder::new(body).literal_separator(true).build()?;
+            if is_path { &mut paths } else { &mut names }.add(glob);
+        }
+        Ok(Globs { names: names.build()?, paths: paths.build()? })
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        self.names.is_match(OsStr::from_bytes(name)) || self.paths.is_match(OsStr::from_bytes(path))
+    }
+}
+
+/// What `--include`, `--exclude` and `--gitignore` say, for one tree.
+pub(crate) struct Selection {
+    include: Option<Globs>,
+    exclude: Option<Globs>,
+    gitignore: Option<Rules>,
+}
+
+impl Selection {
+    /// `None` where everything counts.
+    pub(crate) fn of(args: &Args) -> anyhow::Result<Option<Arc<dyn Select>>> {
+        let globs = |patterns: &[Pattern]| match patterns {
+            [] => Ok(None),
+            patterns => Globs::of(patterns).map(Some),
+        };
+        let (include, exclude) = (globs(&args.include)?, globs(&args.exclude)?);
+        let gitignore = args.gitignore.then(Rules::default);
+        if include.is_none() && exclude.is_none() && gitignore.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Selection { include, exclude, gitignore })))
+    }
+}
+
+impl Select for Selection {
+    fn selects(&self, path: &[u8], is_directory: bool) -> bool {
+        if self.exclude.as_ref().is_some_and(|globs| globs.matches(path)) {
+            return false;
+        }
+        if self.gitignore.as_ref().is_some_and(|rules| rules.leave_out(path, is_directory)) {
+            return false;
+        }
+        is_directory || self.include.as_ref().is_none_or(|globs| globs.matches(path))
+    }
+
+    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) {
+        if let Some(rules) = &self.gitignore {
+            rules.read(path, directory);
+        }
+    }
+}
+
+/// The `.gitignore` files of a tree, by the directory that they are in.
+#[derive(Default)]
+struct Rules(RwLock<HashMap<Vec<u8>, Arc<Gitignore>>>);
+
+impl Rules {
+    /// Reads the file of one directory, if there is one. Lines that are no rules are passed over, as Git
+    /// does.
+    fn read(&self, path: &[u8], directory: BorrowedFd<'_>) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let Ok(fd) = openat(directory, ".gitignore", flags, Mode::empty()) else { return };
+        let file = File::from(fd);
+        if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            return;
+        }
+        let mut builder = GitignoreBuilder::new("");
+        for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+            if let Ok(line) = std::str::from_utf8(&line) {
+                let _ = builder.add_line(None, line.trim_end_matches('\r'));
+            }
+        }
+        if let Ok(rules) = builder.build()
+            && !rules.is_empty()
+        {
+            let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            all.insert(path.to_owned(), Arc::new(rules));
+        }
+    }
+
+    /// Whether a path is left out: the rules of the nearest directory that says something of it count.
+    /// (Of a directory that is left out, the walk sees nothing.)
+    fn leave_out(&self, path: &[u8], is_directory: bool) -> bool {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if all.is_empty() {
+            return false;
+        }
+        let mut end = path.len();
+        loop {
+            let slash = path[..end].iter().rposition(|&byte| byte == b'/');
+            let directory = slash.map_or(&path[..0], |slash| &path[..slash]);
+            let within = slash.map_or(path, |slash| &path[slash + 1..]);
+            if let Some(rules) = all.get(directory) {
+                match rules.matched(Path::new(OsStr::from_bytes(within)), is_directory) {
+                    Match::Ignore(_) => return true,
+                    Match::Whitelist(_) => return false,
+                    Match::None => {}
+                }
+            }
+            match slash {
+                Some(slash) => end = slash,
+                None => return false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::parse_glob;
+
+    fn patterns(texts: &[&str]) -> Vec<Pattern> {
+        texts.iter().map(|text| parse_glob(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_glob_without_a_slash_is_of_names() {
+        let cases: [(&str, &[&str], &[&str]); 6] = [
+            ("*.o", &["a.o", "x/y/a.o", ".o"], &["a.oo", "a.o/b"]),
+            ("target", &["target", "x/target"], &["targets", "target/x"]),
+            ("target/", &["target", "x/target"], &["targets"]),
+            ("/target", &["target"], &["x/target"]),
+            ("x/*.o", &["x/a.o"], &["x/y/a.o", "a.o", "z/x/a.o"]),
+            ("**/x/*.o", &["x/a.o", "z/x/a.o"], &["a.o"]),
+        ];
+        for (glob, matches, others) in cases {
+            let globs = Globs::of(&patterns(&[glob])).unwrap();
+            for path in matches {
+                assert!(globs.matches(path.as_bytes()), "{glob} {path}");
+            }
+            for path in others {
+                assert!(!globs.matches(path.as_bytes()), "{glob} {path}");
+            }
+        }
+        assert!(parse_glob("a[").is_err());
+    }
+
+    #[test]
+    fn the_nearest_gitignore_counts() {
+        let rules = Rules::default();
+        for (directory, text) in [("", "*.log\n/top\nbuild/\n"), ("sub", "!keep.log\n*.tmp\n")] {
+            let at = tempfile::tempdir().unwrap();
+            std::fs::write(at.path().join(".gitignore"), text).unwrap();
+            let opened = File::open(at.path()).unwrap();
+            rules.read(directory.as_bytes(), std::os::fd::AsFd::as_fd(&opened));
+        }
+        let cases = [
+            ("a.log", false, true),
+            ("sub/a.log", false, true),
+            ("sub/keep.log", false, false),
+            ("keep.log", false, true),
+            ("top", false, true),
+            ("sub/top", false, false),
+            ("build", true, true),
+            ("build", false, false),
+            ("sub/x/a.tmp", false, true),
+            ("a.tmp", false, false),
+        ];
+        for (path, is_directory, out) in cases {
+            assert_eq!(rules.leave_out(path.as_bytes(), is_directory), out, "{path}");
+        }
+    }
+}

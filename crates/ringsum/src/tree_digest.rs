@@ -1,0 +1,129 @@
+//! One digest for a whole tree: `docs/tree-digest.md` says how, so that others can compute it, too.
+
+/// What is digested of an entry, besides its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node<'a> {
+    /// A regular file with its hash, and whether its owner may execute it.
+    File {
+        /// The BLAKE3 hash of its content.
+        hash: &'a [u8; 32],
+        /// Whether its mode has the bit 0o100.
+        is_executable: bool,
+    },
+    /// A directory; its entries are digested after it.
+    Directory,
+    /// A symbolic link, with what it points to.
+    Link(&'a [u8]),
+    /// Something without content of its own.
+    Special(Special),
+}
+
+/// What kind of a special file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// A pipe with a name.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharDevice,
+}
+
+/// What a digest starts with, so that it is no hash of any file.
+const CONTEXT: &str = "ringsum tree digest 1, https://docs.rs/ringsum";
+
+/// Computes the digest of a tree from its entries, in the byte order of their paths, in which a directory
+/// sorts as its name and a slash.
+#[derive(Clone)]
+pub struct TreeDigest(blake3::Hasher);
+
+impl Default for TreeDigest {
+    fn default() -> Self {
+        TreeDigest(blake3::Hasher::new_derive_key(CONTEXT))
+    }
+}
+
+impl TreeDigest {
+    /// Adds the next entry. `path`: from the root of the tree, without a slash at its start or end.
+    pub fn add(&mut self, path: &[u8], node: Node<'_>) {
+        let letter = match node {
+            Node::File { is_executable: false, .. } => b'f',
+            Node::File { is_executable: true, .. } => b'x',
+            Node::Directory => b'd',
+            Node::Link(_) => b'l',
+            Node::Special(Special::Fifo) => b'p',
+            Node::Special(Special::Socket) => b's',
+            Node::Special(Special::BlockDevice) => b'b',
+            Node::Special(Special::CharDevice) => b'c',
+        };
+        self.0.update(&[letter]);
+        self.add_bytes(path);
+        match node {
+            Node::File { hash, .. } => {
+                self.0.update(hash);
+            }
+            Node::Link(target) => self.add_bytes(target),
+            Node::Directory | Node::Special(_) => {}
+        }
+    }
+
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    /// The digest of all entries.
+    pub fn finish(&self) -> blake3::Hash {
+        self.0.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of `docs/tree-digest.md`.
+    #[test]
+    fn the_bytes_are_those_of_the_specification() {
+        let hash = *blake3::hash(b"hello\n").as_bytes();
+        let mut digest = TreeDigest::default();
+        digest.add(b"bin", Node::Directory);
+        digest.add(b"bin/run", Node::File { hash: &hash, is_executable: true });
+        digest.add(b"link", Node::Link(b"bin/run"));
+        digest.add(b"pipe", Node::Special(Special::Fifo));
+        let mut bytes = Vec::new();
+        bytes.extend(b"d\x03\0\0\0\0\0\0\0bin");
+        bytes.extend(b"x\x07\0\0\0\0\0\0\0bin/run");
+        bytes.extend(hash);
+        bytes.extend(b"l\x04\0\0\0\0\0\0\0link\x07\0\0\0\0\0\0\0bin/run");
+        bytes.extend(b"p\x04\0\0\0\0\0\0\0pipe");
+        assert_eq!(*digest.finish().as_bytes(), blake3::derive_key(CONTEXT, &bytes));
+    }
+
+    #[test]
+    fn everything_that_counts_changes_it() {
+        let (a, b) = ([1; 32], [2; 32]);
+        let file = |hash, is_executable| Node::File { hash, is_executable };
+        let nodes = [
+            file(&a, false),
+            file(&a, true),
+            file(&b, false),
+            Node::Directory,
+            Node::Link(b""),
+            Node::Link(b"x"),
+            Node::Special(Special::Fifo),
+            Node::Special(Special::Socket),
+        ];
+        let mut seen = std::collections::HashSet::new();
+        assert!(seen.insert(TreeDigest::default().finish()));
+        for path in [&b"p"[..], b"q"] {
+            for node in nodes {
+                let mut digest = TreeDigest::default();
+                digest.add(path, node);
+                assert!(seen.insert(digest.finish()), "{path:?} {node:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What is to be hashed, one after another: files that are named, files that lists name, and files in
+//! trees.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use ringsum::many::{Place, Task, ToHash, can_share, look_at};
+use ringsum::walk::{Entry, Kind, Walk, WalkOptions};
+
+use crate::ahead::Ahead;
+use crate::inputs::{Patient, is_stdin};
+use crate::remember::{Memory, Remembered};
+use crate::selection::Selection;
+use crate::session::Session;
+
+/// Threads that look at names ahead of their turn.
+const LOOKERS: usize = 8;
+
+/// A task of a run.
+pub(crate) type TreeTask = Task<Tag>;
+
+/// What is said of a task in its turn.
+pub(crate) struct Tag {
+    pub(crate) what: What,
+    pub(crate) remembered: Option<Remembered>,
+}
+
+/// What came up.
+pub(crate) enum What {
+    /// A file, which is hashed.
+    File,
+    /// Something that cannot be had.
+    Failed(Vec<u8>, String),
+    /// Something that is left out, and what it is.
+    Skipped(Vec<u8>, &'static str),
+    /// A directory, a link with its target, or something else without content, of a tree that gets a
+    /// digest.
+    Node(Entry, Option<Vec<u8>>),
+    /// All of a tree was given. False: not all of it could be had.
+    End(PathBuf, bool),
+}
+
+/// What a name is.
+pub(crate) enum Looked {
+    File(ToHash),
+    Directory(PathBuf),
+    Failed(PathBuf, io::Error),
+}
+
+/// Looks what a name stands for.
+pub(crate) fn look(path: PathBuf) -> Looked {
+    if is_stdin(&path) {
+        let place = Place::Path(path);
+        return Looked::File(ToHash { place, device: 0, inode: 0, is_regular: false });
+    }
+    match look_at(&path) {
+        Err(error) => Looked::Failed(path, error),
+        Ok(None) => Looked::Directory(path),
+        Ok(Some(file)) => Looked::File(file),
+    }
+}
+
+/// The names of files on the command line and in `--files-from`.
+pub(crate) fn names(session: &Session<'_>) -> anyhow::Result<(Names, usize)> {
+    let args = session.args;
+    let default = match (&args.files_from, args.recursive) {
+        _ if !args.files.is_empty() => None,
+        (Some(_), _) => None,
+        (None, true) => Some(PathBuf::from(".")),
+        (None, false) => Some(PathBuf::from("-")),
+    };
+    let named: Vec<_> = args.files.iter().cloned().chain(default).collect();
+    let count = named.len();
+    let Some(list) = &args.files_from else {
+        return Ok((Box::new(named.into_iter().map(Ok)), count));
+    };
+    let file =
+        session.open_list(list).map_err(|error| anyhow::anyhow!("{}: {error}", list.display()))?;
+    let end = if args.null { 0 } else { b'\n' };
+    let listed = Listed { reader: BufReader::new(Patient(file)), end, has_ended: false };
+    Ok((Box::new(named.into_iter().map(Ok).chain(listed)), usize::MAX))
+}
+
+/// Names, or why there are no more.
+pub(crate) type Names = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
+
+/// The names in a list.
+struct Listed {
+    reader: BufReader<Patient>,
+    end: u8,
+    has_ended: bool,
+}
+
+/// Longest name that is taken from a list, in bytes: a list without line ends shall not take all memory.
+const NAME_BYTES_MAX: u64 = 1 << 20;
+
+impl Iterator for Listed {
+    type Item = io::Result<PathBuf>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        use std::io::Read;
+        loop {
+            if self.has_ended {
+                return None;
+            }
+            let mut name = Vec::new();
+            let read = self.reader.by_ref().take(NAME_BYTES_MAX).read_until(self.end, &mut name);
+            match read {
+                Ok(0) => self.has_ended = true,
+                Ok(n) if n as u64 == NAME_BYTES_MAX && name.last() != Some(&self.end) => {
+                    self.has_ended = true;
+                    return Some(Err(io::Error::other("a name is longer than 1 MiB")));
+                }
+                Ok(_) => {
+                    if name.last() == Some(&self.end) {
+                        name.pop();
+                    }
+                    // A blank line names nothing.
+                    if !name.is_empty() {
+                        return Some(Ok(PathBuf::from(std::ffi::OsString::from_vec(name))));
+                    }
+                }
+                Err(error) => {
+                    self.has_ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// Makes the tasks of a run from names, and gives them to `run`.
+pub(crate) fn with_tasks<R>(
+    session: &Session<'_>,
+    (names, count): (Names, usize),
+    memory: Option<&Memory>,
+    run: impl FnOnce(&mut dyn Iterator<Item = TreeTask>) -> R,
+) -> anyhow::Result<R> {
+    let source = Trees {
+        session,
+        memory,
+        shares: can_share(&session.options.config),
+        walk: walk_options(session)?,
+    };
+    let list = session.args.files_from.as_deref().unwrap_or(Path::new("-"));
+    let ahead = Ahead::new(names);
+    thread::scope(|scope| {
+        let threads = LOOKERS.min(1 + count / 8);
+        let looked = ahead.look(scope, threads, |name: io::Result<PathBuf>| name.map(look));
+        let mut tasks = looked.flat_map(|looked| match looked {
+            Ok(looked) => source.tasks_of(looked),
+            Err(error) => one(source.failed(list.as_os_str().as_bytes().to_vec(), &error)),
+        });
+        Ok(run(&mut tasks))
+    })
+}
+
+/// How trees are walked, by the options.
+pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions> {
+    let args = session.args;
+    Ok(WalkOptions {
+        follow: args.follow,
+        one_file_system: args.one_file_system,
+        select: Selection::of(args)?,
+        directories: args.tree_digest,
+        ..WalkOptions::default()
+    })
+}
+
+type Tasks<'a> = Box<dyn Iterator<Item = TreeTask> + 'a>;
+
+fn one<'a>(task: TreeTask) -> Tasks<'a> {
+    Box::new(std::iter::once(task))
+}
+
+fn told(what: What) -> TreeTask {
+    Task { tag: Tag { what, remembered: None }, file: None }
+}
+
+/// Makes tasks.
+struct Trees<'a> {
+    session: &'a Session<'a>,
+    memory: Option<&'a Memory>,
+    /// Whether files can be read together.
+    shares: bool,
+    walk: WalkOptions,
+}
+
+impl Trees<'_> {
+    fn tasks_of(&self, looked: Looked) -> Tasks<'_> {
+        match looked {
+            Looked::File(file) => {
+                let Place::Path(path) = &file.place else { return Box::new(std::iter::empty()) };
+                let key = self.memory.filter(|_| file.is_regular).map(|_| Memory::key_of(path));
+                one(self.hash(file, key))
+            }
+            Looked::Failed(path, error) => {
+                one(self.failed(path.into_os_string().into_vec(), &error))
+            }
+            Looked::Directory(path) if self.session.args.recursive => self.tree(path),
+            Looked::Directory(path) => {
+                let error = io::Error::from_raw_os_error(libc::EISDIR);
+                one(self.failed(path.into_os_string().into_vec(), &error))
+            }
+        }
+    }
+
+    fn failed(&self, path: Vec<u8>, error: &io::Error) -> TreeTask {
+        told(What::Failed(path, error.to_string()))
+    }
+
+    fn hash(&self, mut file: ToHash, key: Option<Vec<u8>>) -> TreeTask {
+        file.is_regular &= self.shares;
+        let remembered = self.memory.zip(key).map(|(memory, key)| memory.look_up(key));
+        Task { tag: Tag { what: What::File, remembered }, file: Some(file) }
+    }
+
+    fn tree(&self, root: PathBuf) -> Tasks<'_> {
+        let walk = match Walk::new(&root, &self.walk) {
+            Ok(walk) => walk,
+            Err(error) => return one(self.failed(root.into_os_string().into_vec(), &error)),
+        };
+        let key = self.memory.map(|_| Memory::key_of_tree(&root));
+        let mut is_whole = true;
+        let mut walk = Some(walk);
+        let tasks = std::iter::from_fn(move || {
+            loop {
+                let Some(entry) = walk.as_mut()?.next() else {
+                    walk = None;
+                    return Some(told(What::End(root.clone(), is_whole)));
+                };
+                is_whole &= !matches!(entry.kind(), Kind::Failed(_));
+                if let Some(task) = self.task_of(entry, key.as_deref()) {
+                    return Some(task);
+                }
+            }
+        });
+        Box::new(tasks)
+    }
+
+    /// What is done about an entry of a tree.
+    fn task_of(&self, entry: Entry, root_key: Option<&[u8]>) -> Option<TreeTask> {
+        let special = match entry.kind() {
+            Kind::File => {
+                let key = root_key.map(|root| [root, b"/", &entry.relative_path()].concat());
+                let (device, inode) = (entry.device(), entry.inode());
+                let place = Place::Entry(entry);
+                return Some(self.hash(ToHash { place, device, inode, is_regular: true }, key));
+            }
+            Kind::Failed(error) => return Some(self.failed(entry.path(), error)),
+            Kind::Directory | Kind::Symlink if !self.session.args.tree_digest => return None,
+            Kind::Directory => None,
+            Kind::Symlink => {
+                let target = match entry.read_link() {
+                    Ok(target) => target,
+                    Err(error) => return Some(self.failed(entry.path(), &error)),
+                };
+                return Some(told(What::Node(entry, Some(target))));
+            }
+            Kind::Fifo => Some("a FIFO"),
+            Kind::Socket => Some("a socket"),
+            Kind::BlockDevice => Some("a block device"),
+            Kind::CharDevice => Some("a character device"),
+        };
+        Some(told(match special {
+            Some(what) if !self.session.args.tree_digest => What::Skipped(entry.path(), what),
+            _ => What::Node(entry, None),
+        }))
+    }
+}
+
+/// The name of a task's file, as it is shown.
+pub(crate) fn name_of(task: &TreeTask) -> Vec<u8> {
+    match (&task.tag.what, &task.file) {
+        (What::Failed(path, _) | What::Skipped(path, _), _) => path.clone(),
+        (What::Node(entry, _), _) => entry.path(),
+        (What::End(path, _), _) => path.as_os_str().as_bytes().to_vec(),
+        (What::File, Some(ToHash { place: Place::Entry(entry), .. })) => entry.path(),
+        (What::File, Some(ToHash { place: Place::Path(path), .. })) => {
+            path.as_os_str().as_bytes().to_vec()
+        }
+        (What::File, None) => Vec::new(),
+    }
+}
+
+/// Raises the limit on open files to what may be had: a walk keeps directories open, and a run files.
+pub(crate) fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // More than this helps nobody, and `select` in a library may not like it.
+    let wanted = maximum.unwrap_or(65_536).min(65_536);
+    if current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+}
