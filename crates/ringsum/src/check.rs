@@ -207,7 +207,7 @@ impl<'a> Checking<'a> {
                     self.session.say_of(&entry.name, &reason);
                 }
                 let status = if failure.is_missing() { "missing" } else { "unreadable" };
-                return self.verdict(&entry, &format!("FAILED ({reason})"), status, None);
+                return self.verdict(&entry, status, Err(&reason));
             }
             Ok(hashed) => hashed,
         };
@@ -218,12 +218,12 @@ impl<'a> Checking<'a> {
                 self.counts.matched += 1;
                 match args.quiet {
                     true => Ok(()),
-                    false => self.verdict(&entry, "OK", "ok", Some(hashed)),
+                    false => self.verdict(&entry, "ok", Ok(hashed)),
                 }
             }
             false => {
                 self.counts.mismatched += 1;
-                self.verdict(&entry, "FAILED", "mismatch", Some(hashed))
+                self.verdict(&entry, "mismatch", Ok(hashed))
             }
         }
     }
@@ -232,29 +232,36 @@ impl<'a> Checking<'a> {
     fn verdict(
         &self,
         entry: &OwnedEntry,
-        text: &str,
         status: &str,
-        hashed: Option<&Hashed>,
+        hashed: Result<&Hashed, &str>,
     ) -> Result<(), OutputError> {
         let (args, output) = (self.session.args, &self.session.output);
         if args.status {
             return Ok(());
         }
         if args.json {
-            let mut object = json::object(&entry.name, status)
-                .with("expected", hex::encode(&entry.digest))
-                .with_stamp(hashed.and_then(|hashed| hashed.stamp.as_ref()));
-            if let Some(digest) = hashed.and_then(Hashed::digest) {
-                let mut found = vec![0; entry.digest.len()];
-                let mut reader = digest.reader();
-                reader.set_position(args.seek);
-                reader.fill(&mut found);
-                object = object.with("hash", hex::encode(found));
-            } else {
-                object = object.with("error", text);
+            let expected = hex::encode(&entry.digest);
+            let mut object = json::object(&entry.name, status).with("expected", expected);
+            match hashed {
+                Err(reason) => object = object.with("error", reason),
+                Ok(hashed) => {
+                    object = object.with_stamp(hashed.stamp.as_ref());
+                    if let Some(digest) = hashed.digest() {
+                        let mut found = vec![0; entry.digest.len()];
+                        let mut reader = digest.reader();
+                        reader.set_position(args.seek);
+                        reader.fill(&mut found);
+                        object = object.with("hash", hex::encode(found));
+                    }
+                }
             }
             return self.session.progress.suspend(|| output.write(object.line().as_bytes()));
         }
+        let text = match (status, hashed) {
+            (_, Err(reason)) => format!("FAILED ({reason})"),
+            ("ok", _) => "OK".to_owned(),
+            _ => "FAILED".to_owned(),
+        };
         let end = if args.zero { b"\0" } else { b"\n" };
         let line = [&output.name(&entry.listed), &b": "[..], text.as_bytes(), end].concat();
         self.session.progress.suspend(|| output.write(&line))

@@ -1,6 +1,7 @@
 //! `ringsum FILE...`: a line for each input, in the order of the arguments; and for each file of a tree, in
 //! the order of the names.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::output::OutputError;
 use crate::print::Printer;
 use crate::remember::{Memory, Verdict};
-use crate::session::Session;
+use crate::session::{DigestError, Session};
 use crate::trees::{self, Tag, What};
 
 /// From so many files on they are hashed together: threads for fewer would take longer to start than to be
@@ -121,10 +122,7 @@ pub(crate) fn run_together<T: Send>(
 ) -> Result<(), OutputError> {
     session.output.collect();
     let files = AtomicU64::new(0);
-    let alone = |task: &ringsum::many::Task<T>| {
-        let file = task.file.as_ref();
-        alone(session, file.map(|file| &file.place))
-    };
+    let alone = |task: &ringsum::many::Task<T>| alone(session, task.file.as_ref());
     let device = |shared: &Shared, when| match when {
         When::Before => session.explain_shared(shared),
         When::After => session.add_stats(shared),
@@ -158,10 +156,14 @@ pub(crate) fn run_together<T: Send>(
 }
 
 /// Hashes what is not read together with others.
-fn alone(session: &Session<'_>, place: Option<&Place>) -> Result<Hashed, Failure> {
-    match place {
-        Some(Place::Path(path)) => session.hash(path).map_err(|error| error.into_failure()),
-        Some(Place::Entry(_)) | None => Err(Failure::Alone("it cannot be read alone".to_owned())),
+fn alone(session: &Session<'_>, file: Option<&ToHash>) -> Result<Hashed, Failure> {
+    match file.map(|file| (&file.place, file)) {
+        Some((Place::Path(path), _)) => session.hash(path).map_err(DigestError::into_failure),
+        Some((Place::Entry(entry), file)) => {
+            let path = entry.path();
+            Ok(session.hash_source(&file.open()?, Path::new(OsStr::from_bytes(&path)))?)
+        }
+        None => Err(Failure::Alone("there is nothing to read".to_owned())),
     }
 }
 

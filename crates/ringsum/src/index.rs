@@ -18,16 +18,23 @@
 //! **What is checked.** SQLite has no checksums, so each row has one: a record that does not match
 //! it is [`IndexError::Damaged`]. A damaged page can still hide rows; their files are then read again.
 
+mod chunk;
+mod error;
+mod spans;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
-use rustix::fs::Access;
-use rustix::io::Errno;
+
+pub(crate) use error::IndexError;
+
+use chunk::{Chunk, Stored};
+use error::{damaged, explain};
+use spans::Spans;
 
 /// "rsum": what marks a SQLite database as an index, in its header.
 const APPLICATION_ID: i32 = 0x7273_756d;
@@ -54,9 +61,6 @@ pub(crate) const PENDING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How long another process may hold the index before an operation gives up.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Spans of seen paths that are held at most: some 16 MB for paths of 100 bytes.
-const SPANS_MAX: usize = 1 << 16;
 
 /// Time in which a second write to a file may leave its ctime as it is: the clock of a file system
 /// ticks every 1 to 10 ms, that of FAT every 2 s.
@@ -97,51 +101,6 @@ pub(crate) struct Record {
     pub(crate) stamp: Stamp,
     /// The hash of what it had in it.
     pub(crate) hash: [u8; 32],
-}
-
-/// Why the index cannot be used. Each has the path of the index as it was named; a file that is no
-/// index was not changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum IndexError {
-    /// The directory that it is to be in, which comes second, is not there.
-    #[error("cannot create index {index}: there is no directory {directory}; make it, or name another file",
-            index = .0.display(), directory = .1.display())]
-    NoDirectory(PathBuf, PathBuf),
-    /// A directory, a device, a pipe.
-    #[error("{index} is no regular file, so it cannot be an index; name another file", index = .0.display())]
-    NotAFile(PathBuf),
-    /// The kernel does not let us open or create it.
-    #[error("cannot open index {index}: {1}; name another file, or see to its permissions",
-            index = .0.display())]
-    Open(PathBuf, #[source] io::Error),
-    /// A file of something else, or an index whose header is damaged.
-    #[error("{index} has something in it and is no index (it is no SQLite database); move it away, or \
-             name another file", index = .0.display())]
-    NotADatabase(PathBuf),
-    /// A SQLite database of another program, and its application id.
-    #[error("{index} is a SQLite database, but no index of this program (its application id is {1:#x}); \
-             move it away, or name another file", index = .0.display())]
-    Foreign(PathBuf, i32),
-    /// Written by a later release of this program, in this format.
-    #[error("index {index} has format {1}, and this program knows {VERSION}; use the newer program, move \
-             it away, or name another file", index = .0.display())]
-    Newer(PathBuf, i32),
-    /// Something in it is not as it was written: what.
-    #[error("index {index} is damaged: {1}; move it away (the files are then read again), or name \
-             another file", index = .0.display())]
-    Damaged(PathBuf, String),
-    /// It can be read, but not changed.
-    #[error("cannot write index {index}: the file, its directory or its file system is read-only ({1}); \
-             make them writable, or name another file", index = .0.display())]
-    ReadOnly(PathBuf, #[source] rusqlite::Error),
-    /// Other processes held it all the time; the operation comes second.
-    #[error("cannot {1} index {index}: other processes have held it for {seconds} s; try again, or name another \
-             file", index = .0.display(), seconds = BUSY_TIMEOUT.as_secs())]
-    Busy(PathBuf, &'static str),
-    /// Anything else, such as no space or an I/O error; the operation comes second.
-    #[error("cannot {1} index {index}: {2}", index = .0.display())]
-    Sqlite(PathBuf, &'static str, #[source] rusqlite::Error),
 }
 
 /// The records of files by their paths, in a file of their own.
@@ -372,98 +331,6 @@ pub(crate) fn is_settled(ctime_ns: i64, began_ns: i64) -> bool {
     began_ns.saturating_sub(ctime_ns) >= SETTLE_NS
 }
 
-/// A row as it was read.
-#[derive(Debug)]
-struct Stored {
-    path: Vec<u8>,
-    record: Record,
-    check: i64,
-}
-
-/// All rows from one path on, to the last of them or to the end.
-#[derive(Debug)]
-struct Chunk {
-    from: Vec<u8>,
-    rows: Vec<Stored>,
-    /// No row comes after these.
-    is_last: bool,
-    /// How often it had the answer.
-    asked: usize,
-}
-
-impl Chunk {
-    fn covers(&self, path: &[u8]) -> bool {
-        let is_within = self.rows.last().is_some_and(|row| path <= row.path.as_slice());
-        self.from.as_slice() <= path && (self.is_last || is_within)
-    }
-
-    fn find(&self, path: &[u8]) -> Option<&Record> {
-        let at = self.rows.binary_search_by(|row| row.path.as_slice().cmp(path)).ok()?;
-        self.rows.get(at).map(|row| &row.record)
-    }
-
-    /// Whether there is a row between two paths, if that is known.
-    fn has_between(&self, low: &[u8], high: &[u8]) -> Option<bool> {
-        if !self.covers(low) || !self.covers(high) {
-            return None;
-        }
-        let next = self.rows.partition_point(|row| row.path.as_slice() <= low);
-        Some(self.rows.get(next).is_some_and(|row| row.path.as_slice() < high))
-    }
-}
-
-/// The paths that were seen, as spans from a first to a last: all rows within one were seen.
-#[derive(Debug, Default)]
-struct Spans(BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl Spans {
-    /// The end of the last span that starts at or before `path`.
-    fn end_before(&self, path: &[u8]) -> Option<&[u8]> {
-        let before = self.0.range::<[u8], _>((Unbounded, Included(path))).next_back();
-        before.map(|(_, end)| end.as_slice())
-    }
-
-    /// Adds a path that is in no span: to the one before it, or as one of its own.
-    fn add(&mut self, path: &[u8], is_joined: bool) {
-        let is_full = self.0.len() >= SPANS_MAX;
-        let before = self.0.range_mut::<[u8], _>((Unbounded, Excluded(path))).next_back();
-        match before {
-            // Full: what lies between counts as seen, and stays.
-            Some((_, end)) if is_joined || is_full => {
-                end.clear();
-                end.extend_from_slice(path);
-            }
-            None if is_full => {
-                if let Some((_, end)) = self.0.pop_first() {
-                    self.0.insert(path.to_vec(), end);
-                }
-            }
-            _ => {
-                self.0.insert(path.to_vec(), path.to_vec());
-            }
-        }
-    }
-
-    /// What lies between `low` and `high` and in no span, each without its ends.
-    fn gaps<'a>(&'a self, low: &'a [u8], high: &'a [u8]) -> Vec<(&'a [u8], &'a [u8])> {
-        let mut gaps = Vec::new();
-        let mut from = low;
-        for (start, end) in self.0.iter().filter(|(_, end)| end.as_slice() >= low) {
-            if start.as_slice() >= high {
-                break;
-            }
-            if from < start.as_slice() {
-                gaps.push((from, start.as_slice()));
-            }
-            from = from.max(end);
-        }
-        if from < high {
-            gaps.push((from, high));
-        }
-        gaps
-    }
-}
-
 /// What a row is checked by: 8 bytes of the BLAKE3 of all that is in it.
 fn check(path: &[u8], record: &Record) -> i64 {
     let Record { stamp, hash } = record;
@@ -654,43 +521,6 @@ fn forget_some(database: &Connection, gaps: &mut Vec<(&[u8], &[u8])>) -> rusqlit
     }
     transaction.commit()?;
     Ok(forgotten)
-}
-
-fn damaged(index: &Path, what: String) -> IndexError {
-    IndexError::Damaged(index.into(), what)
-}
-
-/// What an error of SQLite means for the one who named `index`.
-fn explain(index: &Path, doing: &'static str, error: rusqlite::Error) -> IndexError {
-    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
-    let path = index.to_path_buf();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => IndexError::Busy(path, doing),
-        Some(ErrorCode::ReadOnly) => IndexError::ReadOnly(path, error),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TooBig)
-        // SQL that it does not understand, of ours or in the file: the tables are not ours.
-        | Some(ErrorCode::Unknown) => damaged(index, error.to_string()),
-        // SQLite does not say why.
-        Some(ErrorCode::CannotOpen) => match why_closed(index) {
-            Some(errno) => IndexError::Open(path, errno.into()),
-            None => IndexError::Sqlite(path, doing, error),
-        },
-        _ => match error {
-            FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) => {
-                damaged(index, error.to_string())
-            }
-            _ => IndexError::Sqlite(path, doing, error),
-        },
-    }
-}
-
-fn why_closed(index: &Path) -> Option<Errno> {
-    match rustix::fs::access(index, Access::READ_OK) {
-        Err(Errno::NOENT) => {
-            rustix::fs::access(directory(index), Access::WRITE_OK | Access::EXEC_OK).err()
-        }
-        other => other.err(),
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use super::spans::SPANS_MAX;
 use super::*;
 
 /// A number that looks random and depends on `seed` alone.

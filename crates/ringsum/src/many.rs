@@ -270,8 +270,12 @@ pub fn can_share(config: &Config) -> bool {
 }
 
 impl ToHash {
-    /// Opens it. A FIFO that took the place of a file does not hang us.
-    fn open(&self) -> Result<Source, Failure> {
+    /// Opens a regular file. A FIFO that took its place does not hang us.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened, or is no regular file any more.
+    pub fn open(&self) -> Result<Source, Failure> {
         self.open_with(OFlags::empty()).and_then(|file| regular(Source::from_file(file, "")))
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use blockring::{Choice, Shared, Stats, Trace};
+use blockring::{Choice, Shared, Source, Stats, Trace};
 use ringsum::many::{Failure, Hashed};
 use ringsum::{Mode, Options};
 
@@ -135,7 +135,18 @@ impl<'a> Session<'a> {
     /// Hashes one input.
     pub(crate) fn hash(&self, path: &Path) -> Result<Hashed, DigestError> {
         let source = lock(&self.inputs).open(path)?;
-        let plan = ringsum::plan(&source, &self.options.config)?;
+        let hashed = self.hash_source(&source, path)?;
+        lock(&self.inputs).finish(&source, path);
+        Ok(hashed)
+    }
+
+    /// Hashes what is open already; `path` is what it is called.
+    pub(crate) fn hash_source(
+        &self,
+        source: &Source,
+        path: &Path,
+    ) -> Result<Hashed, ringsum::Error> {
+        let plan = ringsum::plan(source, &self.options.config)?;
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
             let text = format!("plan\n{plan}");
@@ -151,9 +162,7 @@ impl<'a> Session<'a> {
             let name = path.as_os_str().as_encoded_bytes();
             self.progress.suspend(|| self.messages.report(Some(name), totals.format, &text));
         }
-        let digest = digest?;
-        lock(&self.inputs).finish(&source, path);
-        Ok(Hashed::read(digest, &source))
+        Ok(Hashed::read(digest?, source))
     }
 
     /// Says how files of one device are read.

@@ -32,7 +32,7 @@ pub enum Special {
 }
 
 /// What a digest starts with, so that it is no hash of any file.
-const CONTEXT: &str = "ringsum tree digest 1, https://docs.rs/ringsum";
+const CONTEXT: &str = "ringsum 2026-11-21 tree digest 1";
 
 /// Computes the digest of a tree from its entries, in the byte order of their paths, in which a directory
 /// sorts as its name and a slash.

@@ -1,14 +1,17 @@
 //! The walk against a brute-force one, and what happens to trees that are deep, wide or changing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::thread;
 
 use proptest::prelude::*;
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::io::Errno;
 
+use super::listing::{Listing, Record, compare};
 use super::*;
 
 fn names(walk: Walk) -> Vec<String> {
@@ -541,6 +544,15 @@ fn names_that_occur_twice_are_both_given() {
     let inodes: Vec<_> = listing.records.iter().map(|record| record.inode).collect();
     assert_eq!((inodes, listing.children), (vec![1, 2, 3, 3], vec![2, 3]));
     assert_eq!(size_of::<Record>(), 24);
+}
+
+#[test]
+fn an_entry_shows_its_path_and_what_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join(OsStr::from_bytes(b"a\xff")), "").unwrap();
+    let entry = walk(root.path()).next().unwrap();
+    let path = format!("{}/a\u{fffd}", root.path().to_str().unwrap());
+    assert_eq!(format!("{entry:?}"), format!("Entry {{ path: {path:?}, kind: File, .. }}"));
 }
 
 #[test]

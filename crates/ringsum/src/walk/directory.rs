@@ -1,0 +1,196 @@
+//! The directories of a walk, their descriptors, and opening again those that were given up.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::lock;
+
+/// Names put together for one `openat` when a directory is opened again, or a quarter of those that
+/// are left, if that is more. Each such step leaves a descriptor that is remembered for a while,
+/// for the directories on the way up to start from. Not tuned: with these, a tree of 20,000 levels
+/// has a file of each opened in 2 to 5 s with 256 descriptors.
+const STEP_NAMES: usize = 32;
+
+/// Bytes of such a path: below `PATH_MAX`, which is 4096 with the NUL.
+const STEP_BYTES: usize = 4000;
+
+/// The descriptor of a directory. Counted as long as it is open.
+pub(super) struct Handle {
+    pub(super) fd: OwnedFd,
+    open: Arc<AtomicUsize>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What all directories of a walk share.
+pub(super) struct Descriptors {
+    pub(super) open: Arc<AtomicUsize>,
+    /// At most so many are held for longer than they are in use.
+    pub(super) budget: usize,
+    /// The last few that were opened beyond the budget, and how many that may be.
+    pub(super) recent: Mutex<(VecDeque<Arc<Handle>>, usize)>,
+    pub(super) root: PathBuf,
+    pub(super) follow: bool,
+}
+
+impl Descriptors {
+    fn remember(&self, handle: &Arc<Handle>) {
+        let mut recent = lock(&self.recent);
+        let (handles, limit) = &mut *recent;
+        handles.retain(|other| !Arc::ptr_eq(other, handle));
+        handles.push_back(Arc::clone(handle));
+        let surplus = handles.len().saturating_sub(*limit);
+        let closing: Vec<_> = handles.drain(..surplus).collect();
+        drop(recent);
+        drop(closing);
+    }
+
+    /// Remembers nothing from now on.
+    pub(super) fn close(&self) {
+        let closing = mem::take(&mut *lock(&self.recent));
+        drop(closing);
+    }
+}
+
+/// A directory that was opened. Holds its ancestors, and no descriptor.
+pub(super) struct Directory {
+    pub(super) parent: Option<Arc<Directory>>,
+    /// In its parent; the root's as it is shown, without slashes at its end.
+    pub(super) name: Box<[u8]>,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    /// Reached through a link.
+    pub(super) linked: bool,
+    pub(super) handle: Mutex<Weak<Handle>>,
+    pub(super) descriptors: Arc<Descriptors>,
+}
+
+impl Directory {
+    /// Takes over an open descriptor, unless it is of another directory than this.
+    fn install(&self, fd: OwnedFd) -> io::Result<Arc<Handle>> {
+        let stat = rustix::fs::fstat(&fd)?;
+        if (stat.st_dev, stat.st_ino) != (self.device, self.inode) {
+            let kind = io::ErrorKind::StaleNetworkFileHandle;
+            return Err(io::Error::new(kind, "another directory has taken this one's place"));
+        }
+        let handle = self.adopt(fd);
+        self.descriptors.remember(&handle);
+        Ok(handle)
+    }
+
+    fn adopt(&self, fd: OwnedFd) -> Arc<Handle> {
+        self.descriptors.open.fetch_add(1, Relaxed);
+        let handle = Arc::new(Handle { fd, open: Arc::clone(&self.descriptors.open) });
+        *lock(&self.handle) = Arc::downgrade(&handle);
+        handle
+    }
+
+    /// The descriptor it was read by, to be held as long as there is use for it, if the budget
+    /// allows that.
+    pub(super) fn keep(&self, fd: OwnedFd) -> Option<Arc<Handle>> {
+        let handle = self.adopt(fd);
+        if self.descriptors.open.load(Relaxed) <= self.descriptors.budget {
+            return Some(handle);
+        }
+        self.descriptors.remember(&handle);
+        None
+    }
+
+    pub(super) fn live(&self) -> Option<Arc<Handle>> {
+        lock(&self.handle).upgrade()
+    }
+
+    /// Its descriptor, opened again if it was given up.
+    pub(super) fn descriptor(&self) -> io::Result<Arc<Handle>> {
+        let mut missing = Vec::new();
+        let mut at = self;
+        let mut handle = loop {
+            if let Some(handle) = at.live() {
+                break handle;
+            }
+            let Some(parent) = &at.parent else {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let fd = rustix::fs::open(&self.descriptors.root, flags, Mode::empty())?;
+                break at.install(fd)?;
+            };
+            missing.push(at);
+            at = parent;
+        };
+        if !missing.is_empty() {
+            self.descriptors.remember(&handle);
+        }
+        while let Some(mut end) = missing.pop() {
+            let mut path = end.name.to_vec();
+            let mut names = 1;
+            // A link ends a step, since the kernel follows only 40 of them in one path. One that
+            // was put in the midst of a step leads to the same directory or to an error.
+            while let Some(&next) = missing.last()
+                && !end.linked
+                && names < STEP_NAMES.max(missing.len() / 4)
+                && path.len() + next.name.len() < STEP_BYTES
+            {
+                path.push(b'/');
+                path.extend_from_slice(&next.name);
+                names += 1;
+                end = next;
+                missing.pop();
+            }
+            handle = end.install(open_directory(&handle, &path, OFlags::PATH, end.linked)?)?;
+        }
+        Ok(handle)
+    }
+
+    pub(super) fn with_ancestors(&self) -> impl Iterator<Item = &Directory> {
+        std::iter::successors(Some(self), |directory| directory.parent.as_deref())
+    }
+
+    /// Puts the path of `name` in this directory at the end of `out`, from the root or relative to
+    /// it. An empty name is the root itself.
+    pub(super) fn push_path(&self, name: &[u8], with_root: bool, out: &mut Vec<u8>) {
+        let names = || {
+            let directories = self.with_ancestors();
+            let directories = directories.filter(|d| with_root || d.parent.is_some());
+            std::iter::once(name).chain(directories.map(|d| &*d.name))
+        };
+        let mut end = out.len() + names().map(|name| name.len() + 1).sum::<usize>() - 1;
+        out.resize(end, b'/');
+        // Backwards, since only the way up is known.
+        for name in names() {
+            let start = end - name.len();
+            out[start..end].copy_from_slice(name);
+            end = start.saturating_sub(1);
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // In a loop: thousands of ancestors would overflow the stack.
+        let mut parent = self.parent.take();
+        while let Some(directory) = parent {
+            parent = Arc::into_inner(directory).and_then(|mut directory| directory.parent.take());
+        }
+    }
+}
+
+pub(super) fn open_directory(
+    at: &Handle,
+    path: &[u8],
+    how: OFlags,
+    linked: bool,
+) -> io::Result<OwnedFd> {
+    let links = if linked { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = how | links | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&at.fd, path, flags, Mode::empty())?)
+}

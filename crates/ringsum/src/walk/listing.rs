@@ -1,0 +1,185 @@
+//! What a directory holds: its entries with what they are, read, selected and put in their order.
+
+use std::cmp::Ordering;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::fs::{AtFlags, FileType, RawDir};
+use rustix::io::Errno;
+
+use super::Select;
+
+/// `Kind` without the error, in one byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    BlockDevice,
+    CharDevice,
+    Failed,
+}
+
+impl Type {
+    /// `None` where `getdents` did not say.
+    fn of(file_type: FileType) -> Option<Type> {
+        Some(match file_type {
+            FileType::RegularFile => Type::File,
+            FileType::Directory => Type::Directory,
+            FileType::Symlink => Type::Symlink,
+            FileType::Fifo => Type::Fifo,
+            FileType::Socket => Type::Socket,
+            FileType::BlockDevice => Type::BlockDevice,
+            FileType::CharacterDevice => Type::CharDevice,
+            _ => return None,
+        })
+    }
+}
+
+/// One entry of a directory: 24 bytes besides its name.
+#[derive(Clone, Copy)]
+pub(super) struct Record {
+    name_start: usize,
+    pub(super) inode: u64,
+    /// One more than its place in `Listing::extras`; 0 for most, which have none.
+    pub(super) extra: u32,
+    name_len: u16,
+    pub(super) kind: Type,
+}
+
+/// What only a link that was followed, or an entry that failed, has.
+#[derive(Clone, Copy)]
+pub(super) struct Extra {
+    pub(super) device: Option<u64>,
+    pub(super) errno: Option<Errno>,
+}
+
+/// The content of a directory.
+#[derive(Default)]
+pub(super) struct Listing {
+    names: Vec<u8>,
+    pub(super) records: Vec<Record>,
+    extras: Vec<Extra>,
+    /// Which records are directories to go into.
+    pub(super) children: Vec<usize>,
+}
+
+impl Listing {
+    /// Reads until the end, an error, or `stop`.
+    pub(super) fn read(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        follow: bool,
+        stop: &AtomicBool,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
+            let name = entry.file_name();
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                let mut kind = Type::of(entry.file_type());
+                let mut inode = entry.ino();
+                let mut extra = None;
+                let stat = |flags| rustix::fs::statat(directory, name, flags);
+                let mut failed = |errno| {
+                    extra = Some(Extra { device: None, errno: Some(errno) });
+                    Some(Type::Failed)
+                };
+                if kind.is_none() {
+                    kind = match stat(AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => Type::of(FileType::from_raw_mode(stat.st_mode)),
+                        Err(errno) => failed(errno),
+                    };
+                }
+                if follow && kind == Some(Type::Symlink) {
+                    kind = match stat(AtFlags::empty()) {
+                        Ok(stat) => {
+                            inode = stat.st_ino;
+                            extra = Some(Extra { device: Some(stat.st_dev), errno: None });
+                            Type::of(FileType::from_raw_mode(stat.st_mode))
+                        }
+                        Err(errno) => failed(errno),
+                    };
+                }
+                self.push(name.to_bytes(), kind.unwrap_or(Type::Failed), inode, extra);
+            }
+            if stop.load(Relaxed) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn push(&mut self, name: &[u8], kind: Type, inode: u64, extra: Option<Extra>) {
+        self.extras.extend(extra);
+        self.records.push(Record {
+            name_start: self.names.len(),
+            inode,
+            extra: if extra.is_some() { self.extras.len() as u32 } else { 0 },
+            // `d_reclen` has 16 bits, so a name's length does.
+            name_len: name.len() as u16,
+            kind,
+        });
+        self.names.extend_from_slice(name);
+    }
+
+    /// Drops what is not selected. `path` is the directory's, relative to the root.
+    pub(super) fn select(&mut self, select: &dyn Select, mut path: Vec<u8>) {
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        let prefix_len = path.len();
+        let names = &self.names;
+        self.records.retain(|record| {
+            path.truncate(prefix_len);
+            path.extend_from_slice(name_of(names, record));
+            select.selects(&path, record.kind == Type::Directory)
+        });
+    }
+
+    /// Puts the records in their order and finds the directories.
+    pub(super) fn finish(&mut self) {
+        let names = &self.names;
+        self.records.sort_unstable_by(|a, b| {
+            compare(name_of(names, a), a.kind, name_of(names, b), b.kind)
+                .then(a.inode.cmp(&b.inode))
+        });
+        let directories = self.records.iter().enumerate();
+        self.children = directories
+            .filter(|(_, record)| record.kind == Type::Directory)
+            .map(|(index, _)| index)
+            .collect();
+        self.names.shrink_to_fit();
+        self.records.shrink_to_fit();
+    }
+
+    pub(super) fn name(&self, record: &Record) -> &[u8] {
+        name_of(&self.names, record)
+    }
+
+    pub(super) fn extra(&self, record: &Record) -> Option<Extra> {
+        self.extras.get((record.extra as usize).checked_sub(1)?).copied()
+    }
+}
+
+fn name_of<'a>(names: &'a [u8], record: &Record) -> &'a [u8] {
+    &names[record.name_start..record.name_start + usize::from(record.name_len)]
+}
+
+/// Byte order, with a `/` at the end of a directory's name: the order of the whole paths of what is
+/// below.
+pub(super) fn compare(a: &[u8], a_kind: Type, b: &[u8], b_kind: Type) -> Ordering {
+    let common = a.len().min(b.len());
+    let after = |name: &[u8], kind| match name.get(common) {
+        Some(&byte) => Some(byte),
+        None => (kind == Type::Directory).then_some(b'/'),
+    };
+    a[..common].cmp(&b[..common]).then_with(|| after(a, a_kind).cmp(&after(b, b_kind)))
+}
