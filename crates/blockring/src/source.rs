@@ -3,11 +3,12 @@
 //! The dearer facts (file system, residency, alignment, device) are in `facts.rs`, gathered only
 //! when there is a choice to make.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Stat};
 
 use crate::error::{Change, Error, ErrorKind};
 use crate::sys;
@@ -65,13 +66,14 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
+    /// What a `stat` says.
+    pub fn of(stat: &Stat) -> Stamp {
         Stamp {
-            inode: metadata.ino(),
-            mode: metadata.mode(),
-            len: metadata.len(),
-            mtime: (metadata.mtime(), metadata.mtime_nsec()),
-            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+            inode: stat.st_ino,
+            mode: stat.st_mode,
+            len: stat.st_size as u64,
+            mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
         }
     }
 }
@@ -120,19 +122,19 @@ impl Source {
             let path = path.clone();
             move |error| Error::new(&path, ErrorKind::Inspect { operation, error })
         };
-        let metadata = file.metadata().map_err(fail("stat"))?;
-        let file_type = metadata.file_type();
+        let stat = rustix::fs::fstat(&file).map_err(io::Error::from).map_err(fail("stat"))?;
+        let file_type = FileType::from_raw_mode(stat.st_mode);
         let mut len = 0;
-        let mut device = metadata.dev();
+        let mut device = stat.st_dev;
         let kind = if file_type.is_file() {
-            len = metadata.len();
+            len = stat.st_size as u64;
             SourceKind::File
         } else if file_type.is_dir() {
             let error = io::Error::from_raw_os_error(libc::EISDIR);
             return Err(Error::new(&path, ErrorKind::Open(error)));
         } else if file_type.is_block_device() {
             len = sys::block_device_bytes(&file).map_err(fail("ioctl BLKGETSIZE64"))?;
-            device = metadata.rdev();
+            device = stat.st_rdev;
             SourceKind::BlockDevice
         } else if file_type.is_fifo() {
             SourceKind::Pipe
@@ -143,7 +145,7 @@ impl Source {
         } else {
             SourceKind::CharDevice
         };
-        let stamp = Stamp::of(&metadata);
+        let stamp = Stamp::of(&stat);
         Ok(Source { file, path, kind, len, device, stamp, is_stream: false, is_direct: false })
     }
 
@@ -263,9 +265,11 @@ impl Source {
         if self.kind != SourceKind::File {
             return Ok(());
         }
-        let now = match self.file.metadata() {
-            Ok(metadata) => Stamp::of(&metadata),
-            Err(error) => return Err(ErrorKind::Inspect { operation: "stat", error }),
+        let now = match rustix::fs::fstat(&self.file) {
+            Ok(stat) => Stamp::of(&stat),
+            Err(error) => {
+                return Err(ErrorKind::Inspect { operation: "stat", error: error.into() });
+            }
         };
         let was = self.stamp;
         let change = if now.len < was.len {

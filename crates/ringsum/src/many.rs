@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use blockring::{Config, ErrorKind, Shared, Source, SourceKind, Stamp};
-use rustix::fs::{OFlags, Stat};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::walk;
@@ -315,7 +315,7 @@ impl ToHash {
             Place::Entry(entry) => entry.stat().ok()?,
             Place::Path(path) => rustix::fs::stat(path).ok()?,
         };
-        Some((stat.st_dev, stamp_of(&stat)))
+        Some((stat.st_dev, Stamp::of(&stat)))
     }
 }
 
@@ -325,17 +325,6 @@ fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> 
     match source.kind() {
         SourceKind::File => Ok(source),
         kind => Err(Failure::Replaced(kind)),
-    }
-}
-
-/// The parts of a `stat` that change when a file does.
-pub fn stamp_of(stat: &Stat) -> Stamp {
-    Stamp {
-        inode: stat.st_ino,
-        mode: stat.st_mode,
-        len: stat.st_size as u64,
-        mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
-        ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
     }
 }
 
