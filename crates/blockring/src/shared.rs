@@ -458,11 +458,13 @@ impl SharedReader<'_> {
     }
 
     fn set_up(&mut self, job: &Job<'_>) -> Result<Reader, ErrorKind> {
-        let engine_asked = self.shared.engine_asked;
-        let may_fall_back = || !engine_asked;
-        choose::with_fallback(&mut self.ring, may_fall_back, |ring| {
-            Reader::new(job, ring, ring.slots, false)
-        })
+        // Where something of io_uring's is needed, no other engine will do.
+        let may_fall_back = !self.shared.engine_asked && !self.ring.uring.is_set();
+        choose::with_fallback(
+            &mut self.ring,
+            || may_fall_back,
+            |ring| Reader::new(job, ring, ring.slots, false),
+        )
     }
 }
 

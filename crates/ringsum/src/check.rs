@@ -4,8 +4,9 @@
 //! `docs/check-format.md`.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringsum::Digest;
@@ -61,7 +62,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let default = [Path::new("-").to_owned()];
     let lists: &[_] = if session.args.files.is_empty() { &default } else { &session.args.files };
-    session.progress.expect(|| lists.iter().map(|list| listed_bytes(session, list)).sum());
+    count_ahead(session, lists);
     let mut checking = Checking::new(session);
     let mut checked = check_lists(session, lists, &mut checking);
     if checked.is_ok() && !session.args.report_extra.is_empty() {
@@ -86,7 +87,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
 
 fn check_lists(
     session: &Session<'_>,
-    lists: &[std::path::PathBuf],
+    lists: &[PathBuf],
     checking: &mut Checking<'_>,
 ) -> anyhow::Result<()> {
     let shares = can_share(&session.options.config);
@@ -98,7 +99,7 @@ fn check_lists(
     let ahead = Ahead::new(lines);
     let told = thread::scope(|scope| {
         let looked = ahead.look(scope, threads, |line: Line| task_of(line, shares));
-        run_together(session, looked, None, |outcome| checking.tell(outcome))
+        run_together(session, looked, None, |outcome| checking.tell(outcome), &|| ())
     });
     Ok(told?)
 }
@@ -291,16 +292,18 @@ fn warn(session: &Session<'_>, counts: &Counts) {
     say(counts.extra, "file is in no list", "files are in no list");
 }
 
-/// Bytes that a list will take to check. A list that can be read only once tells nothing beforehand.
-fn listed_bytes(session: &Session<'_>, list: &Path) -> Option<u64> {
-    let is_file = std::fs::metadata(list).is_ok_and(|metadata| metadata.is_file());
-    let file = is_file.then(|| std::fs::File::open(list).ok()).flatten()?;
-    let lines = Lines::new(list, file, session.args.zero);
-    let mut bytes = 0_u64;
-    for line in lines {
-        if let Line::Entry(entry) = line {
-            bytes = length(Path::new(OsStr::from_bytes(&entry.name)))?.saturating_add(bytes);
+/// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
+fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
+    let (lists, zero) = (lists.to_vec(), session.args.zero);
+    session.progress.count_ahead(move |ahead| {
+        for list in lists {
+            let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
+            let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
+            for line in Lines::new(&list, file, zero) {
+                if let Line::Entry(entry) = line {
+                    ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
+                }
+            }
         }
-    }
-    Some(bytes)
+    });
 }

@@ -100,7 +100,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
         }
         false => Task { tag: (tag, entry.path()), file: None },
     });
-    run_together(session, tasks, None, |Outcome { task, result }| {
+    let tell = |Outcome { task, result }: Outcome<(Tag, Vec<u8>)>| {
         extra += 1;
         let name = match &task.file {
             Some(ToHash { place: Place::Entry(entry), .. }) => entry.path(),
@@ -124,7 +124,8 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
             by_digest.get(&key[..])?.iter().find(same).copied()
         });
         say(session, &name, from)
-    })?;
+    };
+    run_together(session, tasks, None, tell, &|| ())?;
     Ok(extra)
 }
 

@@ -5,12 +5,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use blockring::{Shared, Source};
 use ringsum::many::{
-    Failure, Hashed, ManyOptions, Outcome, Place, Step, ToHash, Watch, When, can_share, hash_many,
+    Failure, Hashed, Known, ManyOptions, Outcome, Place, Step, Task, ToHash, Watch, When,
+    can_share, hash_many,
 };
 use ringsum::tree_digest::{Node, Special, TreeDigest};
 use ringsum::walk::Kind;
@@ -94,17 +95,23 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
         None => None,
     };
     let names = trees::names(session)?;
-    session.progress.count_ahead(session)?;
+    trees::count_ahead(session)?;
     let telling = Mutex::new(Telling::new(session, memory.as_ref()));
-    let tell =
-        |outcome| telling.lock().unwrap_or_else(std::sync::PoisonError::into_inner).tell(outcome);
+    let tell = |outcome| telling.lock().unwrap_or_else(PoisonError::into_inner).tell(outcome);
     let known = |tag: &Tag, device: u64, stamp: &blockring::Stamp| {
         memory.as_ref()?.known(tag.remembered.as_ref()?, device, stamp)
     };
     let result = trees::with_tasks(session, names, memory.as_ref(), |tasks| {
-        run_together(session, tasks, memory.is_some().then_some(&known), tell)
+        let known: Known<'_, Tag> = &known;
+        let known = memory.is_some().then_some(known);
+        run_together(session, tasks, known, tell, &|| {
+            // What was found until now need not be found again.
+            if let Some(memory) = &memory {
+                let _ = memory.flush();
+            }
+        })
     })?;
-    let telling = telling.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let telling = telling.into_inner().unwrap_or_else(PoisonError::into_inner);
     let status = telling.end();
     session.finish()?;
     match result {
@@ -113,16 +120,18 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     }
 }
 
-/// Runs tasks with the options of a session, and tells of each.
+/// Runs tasks with the options of a session, and tells of each. `interrupted` is called before Ctrl-C ends the
+/// process.
 pub(crate) fn run_together<T: Send>(
     session: &Session<'_>,
-    tasks: impl Iterator<Item = ringsum::many::Task<T>>,
-    known: Option<ringsum::many::Known<'_, T>>,
+    tasks: impl Iterator<Item = Task<T>>,
+    known: Option<Known<'_, T>>,
     tell: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
+    interrupted: &(dyn Fn() + Sync),
 ) -> Result<(), OutputError> {
     session.output.collect();
     let files = AtomicU64::new(0);
-    let alone = |task: &ringsum::many::Task<T>| alone(session, task.file.as_ref());
+    let alone = |task: &Task<T>| alone(session, task.file.as_ref());
     let device = |shared: &Shared, when| match when {
         When::Before => session.explain_shared(shared),
         When::After => session.add_stats(shared),
@@ -147,6 +156,7 @@ pub(crate) fn run_together<T: Send>(
         // There is nobody left to tell.
         let _ = session.output.flush();
         session.progress.finish();
+        interrupted();
     };
     let interrupt = Interrupt::new(&flush);
     let watch = interrupt.as_ref().map(|interrupt| interrupt as &dyn Watch);

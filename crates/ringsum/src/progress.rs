@@ -6,12 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringsum::walk::{Kind, Walk};
 
 use crate::args::When;
 use crate::output::harmless;
-use crate::session::Session;
-use crate::trees;
 
 /// Longest name that is shown, in bytes.
 const NAME_BYTES_MAX: usize = 60;
@@ -30,9 +27,9 @@ pub(crate) struct Progress {
     bar: OnceLock<ProgressBar>,
 }
 
-/// What a walk that runs ahead has found.
+/// What was found by counting ahead.
 #[derive(Debug, Default)]
-struct Ahead {
+pub(crate) struct Ahead {
     files: AtomicU64,
     bytes: AtomicU64,
     is_complete: AtomicBool,
@@ -83,36 +80,19 @@ impl Progress {
         }
     }
 
-    /// Starts to count what there is to do, unless no bar will ever be there. It looks at every file, and
-    /// goes on its own way meanwhile.
-    pub(crate) fn count_ahead(&self, session: &Session<'_>) -> anyhow::Result<()> {
-        let Some(from) = self.from else { return Ok(()) };
+    /// Lets `count` count what there is to do, unless no bar will ever be there: on a thread of its own, when
+    /// it is time for the bar.
+    pub(crate) fn count_ahead(&self, count: impl FnOnce(&Ahead) + Send + 'static) {
+        let Some(from) = self.from else { return };
         let ahead = Arc::new(Ahead::default());
-        if session.args.files_from.is_none() {
-            let mut roots = session.args.files.clone();
-            if roots.is_empty() {
-                roots.push(".".into());
-            }
-            let (options, ahead) = (trees::walk_options(session)?, Arc::clone(&ahead));
-            let count = move || {
-                thread::sleep(from.saturating_duration_since(Instant::now()));
-                for root in roots {
-                    match Walk::new(&root, &options) {
-                        Ok(walk) => walk.for_each(|entry| {
-                            if matches!(entry.kind(), Kind::File) {
-                                ahead.add(entry.stat().map_or(0, |stat| stat.st_size as u64));
-                            }
-                        }),
-                        Err(_) => ahead.add(root.metadata().map_or(0, |metadata| metadata.len())),
-                    }
-                }
-                ahead.is_complete.store(true, Ordering::Relaxed);
-            };
-            // Without it there is less to see.
-            let _ = thread::Builder::new().name("counting".to_owned()).spawn(count);
-        }
-        let _ = self.ahead.set(ahead);
-        Ok(())
+        let _ = self.ahead.set(Arc::clone(&ahead));
+        let count = move || {
+            thread::sleep(from.saturating_duration_since(Instant::now()));
+            count(&ahead);
+            ahead.is_complete.store(true, Ordering::Relaxed);
+        };
+        // Without it there is less to see.
+        let _ = thread::Builder::new().name("counting".to_owned()).spawn(count);
     }
 
     /// Counts a file that is done, of so many bytes that did not have to be hashed.
@@ -182,7 +162,8 @@ impl Progress {
 }
 
 impl Ahead {
-    fn add(&self, bytes: u64) {
+    /// Counts a file of so many bytes.
+    pub(crate) fn add(&self, bytes: u64) {
         self.files.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

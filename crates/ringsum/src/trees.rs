@@ -18,6 +18,9 @@ use crate::session::Session;
 /// Threads that look at names ahead of their turn.
 const LOOKERS: usize = 8;
 
+/// Threads that read directories ahead.
+const WALKERS: usize = 8;
+
 /// A task of a run.
 pub(crate) type TreeTask = Task<Tag>;
 
@@ -157,6 +160,30 @@ pub(crate) fn with_tasks<R>(
     })
 }
 
+/// Counts what is in the files and trees on the command line, for the progress. (A list can be read once.)
+pub(crate) fn count_ahead(session: &Session<'_>) -> anyhow::Result<()> {
+    let args = session.args;
+    let mut roots = args.files.clone();
+    if roots.is_empty() && args.files_from.is_none() {
+        roots.push(".".into());
+    }
+    let (options, walks) = (walk_options(session)?, args.recursive);
+    session.progress.count_ahead(move |ahead| {
+        for root in roots {
+            match Walk::new(&root, &options) {
+                Ok(walk) if walks => {
+                    let files = walk.filter(|entry| matches!(entry.kind(), Kind::File));
+                    files.for_each(|entry| {
+                        ahead.add(entry.stat().map_or(0, |stat| stat.st_size as u64));
+                    });
+                }
+                _ => ahead.add(root.metadata().map_or(0, |metadata| metadata.len())),
+            }
+        }
+    });
+    Ok(())
+}
+
 /// How trees are walked, by the options.
 pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions> {
     let args = session.args;
@@ -165,6 +192,7 @@ pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions>
         one_file_system: args.one_file_system,
         select: Selection::of(args)?,
         directories: args.tree_digest,
+        threads: args.jobs.map_or(WALKERS, |jobs| WALKERS.min(jobs as usize)),
         ..WalkOptions::default()
     })
 }

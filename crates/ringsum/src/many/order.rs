@@ -15,23 +15,14 @@ pub(super) struct Order<'a, T> {
 }
 
 struct State<T> {
-    /// The number of the first that is not done, or not told of.
+    /// In order: the number of the first that is not done. Otherwise: how many were told of.
     base: u64,
-    /// What has become of the tasks from there on.
-    turns: VecDeque<Turn<T>>,
+    /// What has become of the tasks from there on, in order.
+    turns: VecDeque<Option<Box<Outcome<T>>>>,
     /// Nobody wants any more.
     is_stopped: bool,
     /// Somebody waits for room.
     is_full: bool,
-}
-
-enum Turn<T> {
-    /// Not done yet.
-    Open,
-    /// Done, and to be told of. (Boxed: most of the time, most are open.)
-    Done(Box<Outcome<T>>),
-    /// Done and told of.
-    Told,
 }
 
 impl<'a, T> Order<'a, T> {
@@ -53,18 +44,17 @@ impl<'a, T> Order<'a, T> {
         if state.is_stopped {
             return;
         }
-        let turn = match self.unordered {
-            true => {
-                state.is_stopped = !(self.deliver)(outcome);
-                Turn::Told
-            }
-            false => Turn::Done(Box::new(outcome)),
-        };
+        if self.unordered {
+            state.is_stopped = !(self.deliver)(outcome);
+            state.base += 1;
+            self.make_room(&mut state);
+            return;
+        }
         let place = (number - state.base) as usize;
         if state.turns.len() <= place {
-            state.turns.resize_with(place + 1, || Turn::Open);
+            state.turns.resize_with(place + 1, || None);
         }
-        state.turns[place] = turn;
+        state.turns[place] = Some(Box::new(outcome));
         if place == 0 {
             self.tell(&mut state);
         }
@@ -72,14 +62,21 @@ impl<'a, T> Order<'a, T> {
 
     /// Tells of all whose turn it is.
     fn tell(&self, state: &mut State<T>) {
-        while let Some(Turn::Done(_) | Turn::Told) = state.turns.front() {
+        while let Some(turn @ Some(_)) = state.turns.front_mut() {
+            let outcome = turn.take();
+            state.turns.pop_front();
             state.base += 1;
-            if let Some(Turn::Done(outcome)) = state.turns.pop_front()
+            if let Some(outcome) = outcome
                 && !state.is_stopped
             {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
         }
+        self.make_room(state);
+    }
+
+    fn make_room(&self, state: &mut State<T>) {
+        // A call of the kernel, which most of the time nobody needs.
         if std::mem::take(&mut state.is_full) {
             self.moved.notify_all();
         }
@@ -108,11 +105,8 @@ impl<'a, T> Order<'a, T> {
     /// Tells of all that are done, whether or not it is their turn, and of nothing more.
     fn stop(&self) {
         let mut state = self.state();
-        let turns = std::mem::take(&mut state.turns);
-        for turn in turns {
-            if let Turn::Done(outcome) = turn
-                && !state.is_stopped
-            {
+        for outcome in std::mem::take(&mut state.turns).into_iter().flatten() {
+            if !state.is_stopped {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
         }
@@ -186,6 +180,12 @@ mod tests {
             assert!(order.has_room(bound - 1) && !order.has_room(bound));
             order.finish(0, outcome(0));
             assert!(order.has_room(bound) && order.wait_for_room(bound));
+        });
+        // Whichever it is, if nothing waits for its turn.
+        told(true, |order| {
+            let bound = WAITING_MAX as u64;
+            order.finish(bound - 1, outcome(bound - 1));
+            assert!(order.has_room(bound) && !order.has_room(bound + 1));
         });
     }
 }
