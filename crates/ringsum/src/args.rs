@@ -10,11 +10,12 @@ use blockring::{
     RateLimit, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Trace, Uring, WORKERS_MAX,
 };
 use clap::error::ErrorKind;
-use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser};
 use ringsum::many::JOBS_MAX;
 
 use crate::values::{
-    Pattern, one_of, parse_block_bytes, parse_glob, parse_io_priority, parse_rate,
+    ConsumeArg, HugePagesArg, Pattern, StatsFormat, When, one_of, parse_block_bytes, parse_glob,
+    parse_io_priority, parse_rate,
 };
 
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
@@ -340,46 +341,6 @@ pub(crate) struct Args {
     /// io_uring: look the file up once, not for each read
     #[arg(long, help_heading = TUNING)]
     fixed_file: bool,
-}
-
-/// How statistics are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StatsFormat {
-    /// For people
-    Text,
-    /// One object a line: docs/stats-format.md
-    Json,
-}
-
-/// [`Consume`] as a value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ConsumeArg {
-    /// After each block
-    Each,
-    /// After all that have come
-    Batch,
-}
-
-/// [`HugePages`] as a value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum HugePagesArg {
-    /// Pages of the usual size
-    Off,
-    /// Huge pages where the kernel has them
-    Advise,
-    /// Reserved huge pages, or fail
-    Hugetlb,
-}
-
-/// When progress is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum When {
-    /// After a second of work
-    Auto,
-    /// At once
-    Always,
-    /// Not at all
-    Never,
 }
 
 impl Args {

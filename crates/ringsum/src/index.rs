@@ -524,5 +524,4 @@ fn forget_some(database: &Connection, gaps: &mut Vec<(&[u8], &[u8])>) -> rusqlit
 }
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
 mod tests;

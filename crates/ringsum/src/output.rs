@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use ringsum::checkfile;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::args::StatsFormat;
 use crate::start;
+use crate::values::StatsFormat;
 
 /// Standard output could not be written to.
 #[derive(Debug, thiserror::Error)]

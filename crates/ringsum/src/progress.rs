@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::When;
 use crate::output::harmless;
+use crate::values::When;
 
 /// Longest name that is shown, in bytes.
 const NAME_BYTES_MAX: usize = 60;

@@ -10,11 +10,12 @@ use blockring::{Choice, Shared, Source, Stats, Trace};
 use ringsum::many::{Failure, Hashed};
 use ringsum::{Mode, Options};
 
-use crate::args::{Args, StatsFormat};
+use crate::args::Args;
 use crate::inputs::{InputError, Inputs};
 use crate::output::{Messages, Output};
 use crate::progress::Progress;
 use crate::statistics::{Of, Report};
+use crate::values::StatsFormat;
 
 /// One invocation.
 pub(crate) struct Session<'a> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use blockring::{Bottleneck, Choice, Stats};
 use serde_json::{Map, Value, json};
 
-use crate::args::StatsFormat;
+use crate::values::StatsFormat;
 
 /// Statistics of one input, or of all, in the format that was asked for.
 pub(crate) struct Report<'a> {

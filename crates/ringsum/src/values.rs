@@ -3,7 +3,48 @@
 use std::num::NonZero;
 
 use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, IoPriority};
+use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+/// How statistics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatsFormat {
+    /// For people
+    Text,
+    /// One object a line: docs/stats-format.md
+    Json,
+}
+
+/// [`Consume`] as a value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConsumeArg {
+    /// After each block
+    Each,
+    /// After all that have come
+    Batch,
+}
+
+/// [`HugePages`] as a value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HugePagesArg {
+    /// Pages of the usual size
+    Off,
+    /// Huge pages where the kernel has them
+    Advise,
+    /// Reserved huge pages, or fail
+    Hugetlb,
+}
+
+/// When progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// After a second of work
+    Auto,
+    /// At once
+    Always,
+    /// Not at all
+    Never,
+}
 
 /// A parser of the names of these values, which help and completions show.
 pub(crate) fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(

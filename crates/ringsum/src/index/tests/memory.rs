@@ -1,0 +1,273 @@
+//! What is put is what is got, in any order, and no more is written than must be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::super::spans::SPANS_MAX;
+use super::*;
+
+fn any_record() -> impl Strategy<Value = Record> {
+    (any::<[u64; 3]>(), any::<[i64; 2]>(), any::<[u8; 32]>()).prop_map(|(ids, times, hash)| {
+        let [file_system, inode, size] = ids;
+        let [mtime_ns, ctime_ns] = times;
+        Record { stamp: Stamp { file_system, inode, size, mtime_ns, ctime_ns }, hash }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn what_is_put_comes_back(
+        rows in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 0..40), any_record(), 0..50)
+    ) {
+        let (_directory, path) = place();
+        let mut index = Index::open(&path).unwrap();
+        for (path, record) in &rows {
+            index.put(path, record.clone()).unwrap();
+        }
+        for (path, record) in &rows {
+            prop_assert_eq!(&index.get(path).unwrap(), &Some(record.clone()));
+        }
+        index.flush().unwrap();
+        drop(index);
+        let mut index = Index::open(&path).unwrap();
+        for (path, record) in &rows {
+            prop_assert_eq!(&index.get(path).unwrap(), &Some(record.clone()));
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Get(Vec<u8>),
+    Put(Vec<u8>, u64),
+    Remove(Vec<u8>),
+    Forget(Vec<u8>),
+    Flush,
+    Reopen,
+    /// Gets of all rows from here on, but for some.
+    Walk(Vec<u8>, u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // Roots with what sorts closely before and after what is under them.
+    let key = prop::string::string_regex("(/|/a|/a/|/a-|/a0|/b)(/|\\.)?[a-c]{0,4}").unwrap();
+    let key = key.prop_map(String::into_bytes).boxed();
+    let root = prop::sample::select(vec!["/", "/a", "/a/", "/b", "/a/b", "/none"]);
+    let step = prop_oneof![
+        8 => key.clone().prop_map(Step::Get),
+        8 => (key.clone(), 0..1000_u64).prop_map(|(key, seed)| Step::Put(key, seed)),
+        2 => key.clone().prop_map(Step::Remove),
+        1 => root.prop_map(|root| Step::Forget(root.into())),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Reopen),
+        1 => (key, any::<u64>()).prop_map(|(key, skip)| Step::Walk(key, skip)),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn it_does_as_a_map_does(steps in steps()) {
+        let (_directory, path) = place();
+        let mut index = Index::open(&path).unwrap();
+        let mut rows = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Get(key) => {
+                    prop_assert_eq!(index.get(&key).unwrap(), rows.get(&key).cloned());
+                    seen.insert(key);
+                }
+                Step::Put(key, seed) => {
+                    index.put(&key, record(seed)).unwrap();
+                    rows.insert(key.clone(), record(seed));
+                    seen.insert(key);
+                }
+                Step::Remove(key) => {
+                    index.remove(&key).unwrap();
+                    rows.remove(&key);
+                }
+                Step::Flush => index.flush().unwrap(),
+                Step::Reopen => {
+                    index.flush().unwrap();
+                    index = Index::open(&path).unwrap();
+                    seen.clear();
+                }
+                Step::Walk(from, skip) => {
+                    let keys: Vec<_> = rows.range(from..).map(|(key, _)| key.clone()).collect();
+                    for (i, key) in keys.into_iter().enumerate() {
+                        if skip >> (i % 64) & 1 == 0 {
+                            prop_assert_eq!(index.get(&key).unwrap(), rows.get(&key).cloned());
+                            seen.insert(key);
+                        }
+                    }
+                }
+                Step::Forget(root) => {
+                    let mut under = root.clone();
+                    if under.last() != Some(&b'/') {
+                        under.push(b'/');
+                    }
+                    let before = rows.len();
+                    rows.retain(|key, _| {
+                        key == &under || !key.starts_with(&under) || seen.contains(key)
+                    });
+                    let forgotten = (before - rows.len()) as u64;
+                    prop_assert_eq!(index.forget_unseen(&root).unwrap(), forgotten);
+                }
+            }
+        }
+        for (key, record) in &rows {
+            prop_assert_eq!(&index.get(key).unwrap(), &Some(record.clone()));
+        }
+    }
+}
+
+#[test]
+fn ascending_gets_bring_ever_more_rows_at_once() {
+    let (_directory, path) = place();
+    let rows = 3 * PENDING_ROWS_MAX as u64;
+    drop(filled(&path, rows));
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..rows {
+        assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)), "row {i}");
+        // Changes on the way, behind and ahead.
+        match i % 1000 {
+            1 => index.put(&path_of(i - 1), record(i)).unwrap(),
+            2 => index.remove(&path_of(i)).unwrap(),
+            _ => {}
+        }
+    }
+    assert_eq!(index.look_ahead_rows, LOOK_AHEAD_ROWS_MAX);
+    assert_eq!(index.seen.0.len(), 1);
+    index.flush().unwrap();
+    for i in (0..rows).map(|i| number(i) % rows).take(5000) {
+        let expected = match i % 1000 {
+            0 => Some(record(i + 1)),
+            2 => None,
+            _ => Some(record(i)),
+        };
+        assert_eq!(index.get(&path_of(i)).unwrap(), expected, "row {i}");
+    }
+    assert!(index.look_ahead_rows <= 4 * LOOK_AHEAD_ROWS_MIN, "{}", index.look_ahead_rows);
+}
+
+#[test]
+fn changes_are_written_when_there_are_many_or_after_a_while() {
+    let (_directory, path) = place();
+    let mut index = Index::open(&path).unwrap();
+    let written = || Index::open(&path).unwrap().get(&path_of(0)).unwrap().is_some();
+    for i in 0..PENDING_ROWS_MAX as u64 {
+        index.put(&path_of(i), record(i)).unwrap();
+    }
+    assert!(!written());
+    index.put(&path_of(99_999), record(1)).unwrap();
+    assert!(written());
+    assert_eq!(index.pending.len(), 1);
+    index.pending_since = Instant::now().checked_sub(PENDING_TIME_MAX);
+    index.remove(&path_of(0)).unwrap();
+    assert!(!written());
+    assert!(index.pending.is_empty());
+}
+
+#[test]
+fn an_unchanged_run_writes_nothing() {
+    let (directory, path) = place();
+    drop(filled(&path, 5000));
+    let before = (contents(directory.path()), path.metadata().unwrap().modified().unwrap());
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..5000 {
+        index.get(&path_of(i)).unwrap();
+    }
+    assert_eq!(index.forget_unseen(b"/").unwrap(), 0);
+    index.flush().unwrap();
+    drop(index);
+    let after = (contents(directory.path()), path.metadata().unwrap().modified().unwrap());
+    assert!(before == after);
+}
+
+#[test]
+fn what_a_walk_did_not_find_is_forgotten() {
+    let (_directory, path) = place();
+    let rows = 3 * PENDING_ROWS_MAX as u64;
+    let mut index = filled(&path, rows);
+    index.put(b"/home/somebody", record(1)).unwrap();
+    index.put(b"/home/somebody.txt", record(2)).unwrap();
+    index.put(b"/home/somebody0", record(3)).unwrap();
+    index.flush().unwrap();
+    let mut index = Index::open(&path).unwrap();
+    // Two in the middle, a run that takes two transactions, and the end.
+    let is_there = |i| i != 500 && i != 501 && !(1000..20_000).contains(&i) && i < rows - 10;
+    for i in (0..rows).filter(|&i| is_there(i)) {
+        assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)));
+    }
+    index.put(&path_of(10_000), record(7)).unwrap();
+    assert_eq!(index.seen.0.len(), 4);
+    assert_eq!(index.forget_unseen(b"/home/somebody").unwrap(), 2 + 18_999 + 10);
+    assert_eq!(index.forget_unseen(b"/home/somebody").unwrap(), 0);
+    let mut index = Index::open(&path).unwrap();
+    for i in 0..rows {
+        let expected = if i == 10_000 { Some(7) } else { is_there(i).then_some(i) };
+        assert_eq!(index.get(&path_of(i)).unwrap(), expected.map(record), "row {i}");
+    }
+    for (name, seed) in [("", 1), (".txt", 2), ("0", 3)] {
+        let path = format!("/home/somebody{name}").into_bytes();
+        assert_eq!(index.get(&path).unwrap(), Some(record(seed)));
+    }
+    // Nothing was asked for: all files are gone.
+    let mut index = Index::open(&path).unwrap();
+    assert_eq!(index.forget_unseen(b"/elsewhere").unwrap(), 0);
+    assert_eq!(index.forget_unseen(b"/home/somebody/").unwrap(), rows - 2 - 18_999 - 10);
+}
+
+#[test]
+fn too_many_spans_grow_together() {
+    let mut spans = Spans::default();
+    let key = |i: usize| (i as u64 * 2).to_be_bytes();
+    for i in (1..=SPANS_MAX).rev() {
+        spans.add(&key(i), false);
+    }
+    assert_eq!(spans.gaps(&key(0), &key(SPANS_MAX)).len(), SPANS_MAX);
+    // After all of them, between two, and before all of them.
+    spans.add(&key(SPANS_MAX + 7), false);
+    assert_eq!(spans.end_before(&key(SPANS_MAX + 9)), Some(&key(SPANS_MAX + 7)[..]));
+    spans.add(&[&key(5)[..], b"x"].concat(), false);
+    spans.add(&key(0), false);
+    assert_eq!(spans.0.len(), SPANS_MAX);
+    assert_eq!(spans.gaps(&key(0), &key(3)), [(&key(1)[..], &key(2)[..]), (&key(2), &key(3))]);
+}
+
+#[test]
+fn an_empty_file_becomes_an_index() {
+    let (_directory, path) = place();
+    fs::write(&path, "").unwrap();
+    drop(filled(&path, 3));
+    assert_eq!(Index::open(&path).unwrap().get(&path_of(2)).unwrap(), Some(record(2)));
+}
+
+#[test]
+fn a_recent_change_is_not_settled() {
+    let began = 1_700_000_000_000_000_000;
+    for (ctime, expected) in [
+        (began - 2_000_000_000, true),
+        (began - 1_999_999_999, false),
+        (began, false),
+        (began + 1, false),
+        (i64::MAX, false),
+        (i64::MIN, true),
+    ] {
+        assert_eq!(is_settled(ctime, began), expected, "{ctime}");
+    }
+}
+
+#[test]
+fn it_can_move_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Index>();
+}
