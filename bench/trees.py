@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Measure ringsum on a tree of files against b3sum, and write the tables of docs/trees.md.
+
+    sudo bench/trees.py TREE [--runs N] [--out FOLDER] [--ringsum BINARY] [--only GROUP]
+
+TREE is a folder of 50,000 files or more, on the disk to be measured: a copy of installed software
+(`cp -a /usr FOLDER/usr`) is a good one. Needs root (to drop the page cache), Python 3.9, `b3sum` (cargo
+install b3sum), `find`, `xargs`, and `cargo build --release`.
+
+Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike.
+Raw samples go to OUT/trees.jsonl (default: bench/runs/DATE-HOST), the table to OUT/trees.md. Nothing else
+should run meanwhile. Groups: cold, warm, index, engines, order, scale.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import measure
+
+
+def cached_kib():
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("Cached:"):
+            return int(line.split()[1])
+    return 0
+
+
+def shell(command):
+    return ["/bin/sh", "-c", f"exec >/dev/null; {command}"]
+
+
+def compare(commands, runs, cold):
+    """The samples of each command, by their names."""
+    samples = {name: [] for name in commands}
+    for round_ in range(runs if cold else runs + 1):
+        for name, command in commands.items():
+            if cold:
+                measure.drop_caches()
+            cached = cached_kib()
+            sample = measure.run(shell(command))
+            sample["cached_mib"] = (cached_kib() - cached) / 1024
+            # The first round of warm runs only warms.
+            if cold or round_ > 0:
+                samples[name].append(sample)
+                print(f"  {name:44} {sample['wall']:7.3f} s, {sample['cpu']:6.2f} s of CPU")
+    return samples
+
+
+class Bench:
+    def __init__(self, args, out):
+        self.args, self.out = args, out
+        self.lines = []
+        self.raw = (out / "trees.jsonl").open("w")
+
+    def group(self, title, commands, cold, runs=None):
+        """Runs a group, and adds a table of it; the first command is what the others are compared with."""
+        print(title)
+        samples = compare(commands, runs or self.args.runs, cold)
+        for name, each in samples.items():
+            for sample in each:
+                sample = {key: round(value, 4) for key, value in sample.items()}
+                self.raw.write(json.dumps({"group": title, "command": name, **sample}) + "\n")
+        self.raw.flush()
+        first = measure.median(next(iter(samples.values())))
+        self.lines += [
+            f"\n{title}\n",
+            "| | s | least | against the first | CPU s | peak MiB | page cache MiB |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, each in samples.items():
+            wall = measure.median(each)
+            self.lines.append(
+                f"| `{name}` | {wall:.2f} | {measure.least(each):.2f} | {wall / first:.2f} | "
+                f"{measure.median(each, 'cpu'):.2f} | {measure.median(each, 'rss_mib'):.0f} | "
+                f"{measure.median(each, 'cached_mib'):.0f} |"
+            )
+        self.write()
+
+    def write(self):
+        (self.out / "trees.md").write_text("\n".join(self.lines).lstrip() + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tree", type=pathlib.Path)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--ringsum", default=measure.RINGSUM)
+    parser.add_argument("--only", action="append")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("only root can drop the page cache")
+    b3sum = shutil.which("b3sum") or sys.exit("b3sum is not installed")
+    stamp = f"{datetime.date.today()}-{os.uname().nodename}"
+    out = args.out or measure.ROOT / "bench/runs" / stamp
+    out.mkdir(parents=True, exist_ok=True)
+    wants = lambda group: not args.only or group in args.only
+
+    tree, ringsum = str(args.tree.resolve()), args.ringsum
+    names = out.resolve() / "names.tmp"
+    index = out.resolve() / "index.tmp"
+    with names.open("wb") as file:
+        subprocess.run(["find", tree, "-type", "f", "-print0"], stdout=file, check=True)
+    files = names.read_bytes().count(b"\0")
+    data = sum(os.lstat(name).st_size for name in names.read_bytes().split(b"\0") if name)
+    bench = Bench(args, out)
+    bench.raw.write(json.dumps({**measure.machine(tree), "files": files, "bytes": data}) + "\n")
+    bench.lines.append(f"{files:,} files, {data / 1e9:.2f} GB.")
+    one = f"xargs -0 {b3sum} <{names}"
+    many = f"xargs -0 -P16 -n500 {b3sum} --num-threads 1 <{names}"
+    two = f"xargs -0 -P2 -n500 {b3sum} --num-threads 1 <{names}"
+    short = lambda name: name.replace(b3sum, "b3sum").replace(f" <{names}", "")
+    try:
+        if wants("cold"):
+            commands = {
+                "ringsum -r": f"{ringsum} -r {tree}",
+                "ringsum -r --cache direct": f"{ringsum} -r --cache direct {tree}",
+                short(one): one,
+                short(many): many,
+            }
+            bench.group("Cold", commands, cold=True)
+        if wants("warm"):
+            commands = {"ringsum -r": f"{ringsum} -r {tree}", short(one): one, short(two): two}
+            bench.group("Warm", commands, cold=False, runs=2 * args.runs + 1)
+        if wants("index"):
+            subprocess.run(shell(f"{ringsum} -r --index {index} {tree}"), check=True)
+            commands = {
+                "find -printf '%s %T@\\n'": f"find {tree} -printf '%s %T@\\n'",
+                "ringsum -r --index": f"{ringsum} -r --index {index} {tree}",
+            }
+            bench.group("Unchanged, with an index, warm", commands, cold=False, runs=2 * args.runs + 1)
+        if wants("engines"):
+            commands = {"ringsum -r": f"{ringsum} -r {tree}"}
+            for option in (
+                "--cache buffered",
+                "--cache dontcache",
+                "--engine pread --cache direct",
+                "--engine pread --cache direct -j 64",
+                "--engine libaio",
+                "-j 1",
+                "-j 4",
+                "-j 8",
+                "-j 32",
+                "-j 64",
+                "--unordered",
+            ):
+                commands[f"ringsum -r {option}"] = f"{ringsum} -r {option} {tree}"
+            bench.group("Cold, other ways", commands, cold=True)
+        if wants("scale"):
+            commands = {}
+            for count in (10_000, 100_000, 1_000_000):
+                folder = args.tree / f"../scale-{count}"
+                if folder.is_dir():
+                    commands[f"{count:,} tiny files"] = f"{ringsum} -r {folder.resolve()}"
+            bench.group("Empty and tiny files, cold", commands, cold=True)
+            bench.group("Empty and tiny files, warm", commands, cold=False)
+    finally:
+        names.unlink(missing_ok=True)
+        index.unlink(missing_ok=True)
+    print((out / "trees.md").read_text())
+
+
+if __name__ == "__main__":
+    main()
