@@ -1,7 +1,7 @@
 //! What is known of a source before it is read: file system, device, direct I/O, residency.
 //!
 //! Each fact is gathered by one function that never fails: what the system does not say is `None`
-//! or carries the reason. Choosing by them is `plan.rs`'s business.
+//! or carries the reason. Choosing by them is `choose.rs`'s business.
 
 use std::fs::{self, File};
 use std::io;

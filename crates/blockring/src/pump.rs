@@ -38,7 +38,7 @@ pub(crate) enum Work<'a> {
     /// Parts of one source.
     One(Target<'a>, Extents),
     /// Parts of many.
-    Many(&'a dyn Feed),
+    Many(&'a dyn Supply),
 }
 
 /// What a read is of, and how it is made.
@@ -56,7 +56,7 @@ pub(crate) struct Target<'a> {
 }
 
 /// Deals out parts of many sources, to any number of threads.
-pub(crate) trait Feed: Sync {
+pub(crate) trait Supply: Sync {
     /// The next part; `None` when there is none for now.
     fn claim(&self) -> Option<(Extent, Target<'_>)>;
 
@@ -71,7 +71,7 @@ impl<'a> Work<'a> {
     fn claim(&self) -> Option<(Extent, Target<'_>)> {
         match self {
             Work::One(target, extents) => extents.claim().map(|extent| (extent, *target)),
-            Work::Many(feed) => feed.claim(),
+            Work::Many(supply) => supply.claim(),
         }
     }
 
@@ -79,7 +79,7 @@ impl<'a> Work<'a> {
     pub(crate) fn stop(&self) {
         match self {
             Work::One(_, extents) => extents.stop(),
-            Work::Many(feed) => feed.stop(),
+            Work::Many(supply) => supply.stop(),
         }
     }
 
@@ -87,7 +87,7 @@ impl<'a> Work<'a> {
     pub(crate) fn left(&self) -> u64 {
         match self {
             Work::One(_, extents) => extents.left(),
-            Work::Many(feed) => feed.left(),
+            Work::Many(supply) => supply.left(),
         }
     }
 
@@ -444,6 +444,12 @@ impl<'a> Pump<'a> {
             }
             false => Ok(()),
         }
+    }
+
+    /// The extents that were taken and not consumed: after an error, nobody else will have them.
+    pub(crate) fn left_over(&self) -> Vec<Extent> {
+        let slots = (0..self.reads.len()).filter(|slot| !self.ring.is_free(*slot as u32));
+        slots.filter_map(|slot| Some(self.reads[slot].as_ref()?.request.extent)).collect()
     }
 
     fn take_returned(&mut self, to: &mut dyn Deliver) -> Result<(), ErrorKind> {

@@ -115,6 +115,10 @@ impl Ring {
         self.lent
     }
 
+    pub(crate) fn is_free(&self, slot: u32) -> bool {
+        self.states[slot as usize] == State::Free
+    }
+
     /// Finished blocks that nobody consumes yet.
     pub(crate) fn backlog(&self) -> u32 {
         self.states.len() as u32 - self.free.len() as u32 - self.in_flight - self.lent

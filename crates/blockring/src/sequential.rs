@@ -71,13 +71,20 @@ impl Sequential<'_> {
     ) -> Result<u32, ErrorKind> {
         let source_len = self.source.len();
         let mut request = Request::new(extent);
+        let mut flags = self.flags;
         loop {
             let part = request.missing(1);
             let rest = &mut buffer[part.skip as usize..][..part.len as usize];
             recorder.requested(0, 1);
             let start = recorder.start();
-            let read = sys::pread_into(self.source.as_fd(), rest, part.offset, self.flags);
+            let read = sys::pread_into(self.source.as_fd(), rest, part.offset, flags);
             recorder.waited_for_device(start);
+            if flags != 0 && read.as_ref().is_err_and(is_refusal) {
+                // Another file system, in the midst of one that has the flags: a file of its own is
+                // mounted there.
+                flags = 0;
+                continue;
+            }
             let moved = read.is_ok();
             let complete = request.complete(read.map(|n| n as u32), 1, source_len);
             recorder.completed(0, extent.offset, Brought::by(&complete, moved));

@@ -6,6 +6,8 @@
 //! the caller's business.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,8 @@ pub struct Shared {
     ring: RingPlan,
     /// Whether the engine or the cache mode was named: then everything goes that way.
     is_asked: bool,
+    /// Whether blocks, depth or slots were.
+    shape_asked: bool,
     engine_asked: bool,
     storage: Storage,
     turns: bool,
@@ -96,6 +100,7 @@ impl Shared {
         let uncached = !is_asked && facts.storage == Storage::Local;
         Ok(Shared {
             is_asked,
+            shape_asked: config.block_bytes.or(config.depth).or(config.slots).is_some(),
             engine_asked: config.engine_asked().is_some(),
             storage: facts.storage,
             turns: facts.is_rotational(),
@@ -212,10 +217,16 @@ impl Shared {
         }
     }
 
+    /// Memory of a reader, in bytes, when it has something to read.
+    pub fn reader_bytes(&self, small: bool) -> u64 {
+        let ring = self.ring_for(small);
+        u64::from(ring.slots) * u64::from(ring.block_bytes)
+    }
+
     /// The ring of a reader of small files, or of any.
     fn ring_for(&self, small: bool) -> RingPlan {
         let mut ring = self.ring.clone();
-        if !small {
+        if !small || self.shape_asked {
             return ring;
         }
         if ring.engine == EngineKind::IoUring || self.engine_asked {
@@ -267,6 +278,10 @@ struct State<T> {
     free: Vec<usize>,
     /// The file that is being dealt out, and how far.
     current: Option<(usize, u64)>,
+    /// Files that come after it.
+    pending: VecDeque<usize>,
+    /// There was none when we last asked.
+    is_dry: bool,
     is_stopped: bool,
 }
 
@@ -281,14 +296,25 @@ struct InRing<T> {
     failed: Mutex<Option<ErrorKind>>,
 }
 
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<'s, T> Feed<'s, T> {
-    /// `next` gives the files, or nothing for now; it must not wait. Their order is that of the reads.
+    /// `next` gives the files, or nothing for now; it may open them. Their order is that of the reads.
     fn new(
         shared: &'s Shared,
         block_bytes: u32,
         next: impl Fn() -> Option<Member<T>> + Send + Sync + 's,
     ) -> Feed<'s, T> {
-        let state = State { files: Vec::new(), free: Vec::new(), current: None, is_stopped: false };
+        let state = State {
+            files: Vec::new(),
+            free: Vec::new(),
+            current: None,
+            pending: VecDeque::new(),
+            is_dry: false,
+            is_stopped: false,
+        };
         Feed {
             shared,
             block_bytes,
@@ -299,34 +325,41 @@ impl<'s, T> Feed<'s, T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn file(&self, index: u64) -> Option<Arc<InRing<T>>> {
         self.state().files.get(index as usize).cloned().flatten()
     }
 
-    /// Takes the next file in. False: there is none for now.
-    fn take_in(&self, state: &mut State<T>) -> bool {
+    /// Takes the next file in, which may have to be opened: others go on meanwhile. False: there is none
+    /// for now.
+    fn take_in(&self) -> bool {
         loop {
-            let Some(member) = (self.next)() else { return false };
+            let Some(member) = (self.next)() else {
+                self.state().is_dry = true;
+                return false;
+            };
             match self.shared.target(&member.source) {
                 Ok((flags, align)) => {
                     let len = member.source.len().unwrap_or(0);
+                    if len == 0 {
+                        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "it is empty");
+                        lock(&self.refused).push((member, ErrorKind::Read { offset: 0, error }));
+                        continue;
+                    }
                     let (left, failed) = (AtomicU64::new(len), Mutex::default());
                     let file = Arc::new(InRing { member, len, flags, align, left, failed });
+                    let mut state = self.state();
                     let index = state.free.pop().unwrap_or(state.files.len());
                     match state.files.get_mut(index) {
                         Some(place) => *place = Some(file),
                         None => state.files.push(Some(file)),
                     }
-                    state.current = Some((index, 0));
+                    state.pending.push_back(index);
                     return true;
                 }
-                Err(why) => {
-                    let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-                    refused.push((member, why));
-                }
+                Err(why) => lock(&self.refused).push((member, why)),
             }
         }
     }
@@ -355,13 +388,25 @@ impl<'s, T> Feed<'s, T> {
     }
 }
 
-impl<T: Send + Sync> pump::Feed for Feed<'_, T> {
+impl<T: Send + Sync> pump::Supply for Feed<'_, T> {
     fn claim(&self) -> Option<(Extent, Target<'_>)> {
         let mut state = self.state();
-        if state.is_stopped || (state.current.is_none() && !self.take_in(&mut state)) {
-            return None;
-        }
-        let (index, offset) = state.current?;
+        let (index, offset) = loop {
+            if state.is_stopped {
+                return None;
+            }
+            if state.current.is_none() {
+                state.current = state.pending.pop_front().map(|index| (index, 0));
+            }
+            if let Some(current) = state.current {
+                break current;
+            }
+            drop(state);
+            if !self.take_in() {
+                return None;
+            }
+            state = self.state();
+        };
         let file = state.files[index].as_ref()?;
         let len = (file.len - offset).min(self.block_bytes.into());
         let target = Target {
@@ -389,6 +434,8 @@ impl<T: Send + Sync> pump::Feed for Feed<'_, T> {
                 let len = state.files[index].as_ref().map_or(0, |file| file.len);
                 (len - offset).div_ceil(self.block_bytes.into())
             }
+            // How many there will be, is not known.
+            (false, None) if !state.is_dry => 1,
             _ => 0,
         }
     }
@@ -432,8 +479,9 @@ impl SharedReader<'_> {
     ///
     /// # Errors
     ///
-    /// What concerns no single file: the engine or memory cannot be had. What `feed` has begun is then
-    /// for [`abandon`](Feed::abandon).
+    /// What concerns no single file: the engine or memory cannot be had, or fails. Files that had a part
+    /// in this reader have failed then; what else `feed` has begun is for other readers, or for
+    /// [`abandon`](Feed::abandon).
     pub fn read<T: Send + Sync>(
         &mut self,
         feed: &Feed<'_, T>,
@@ -445,16 +493,33 @@ impl SharedReader<'_> {
             rate_limit: self.shared.rate_limit.as_ref(),
             recording: &self.shared.recording,
         };
+        feed.state().is_dry = false;
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => self.set_up(&job)?,
         };
         let mut to = ToFiles { feed, block, done };
-        reader.pump(&job, &self.ring, Order::AnyOrder, || &mut to)?;
+        let read = reader.pump(&job, &self.ring, Order::AnyOrder, || &mut to);
         to.tell_refused();
-        // Only now: after an error something may still be in flight.
-        self.reader = Some(reader);
+        match read {
+            Ok(()) => self.reader = Some(reader),
+            Err(error) => {
+                // The reader is not used again: something may have been in flight.
+                for extent in reader.left_over() {
+                    let what = format!("the ring failed while it was read: {error}");
+                    let lost = io::Error::other(what);
+                    let _ = (&mut to)
+                        .failed(extent, ErrorKind::Read { offset: extent.offset, error: lost });
+                }
+                return Err(error);
+            }
+        }
         Ok(())
+    }
+
+    /// Gives its memory back until there is something to read.
+    pub fn rest(&mut self) {
+        self.reader = None;
     }
 
     fn set_up(&mut self, job: &Job<'_>) -> Result<Reader, ErrorKind> {
@@ -470,13 +535,18 @@ impl SharedReader<'_> {
 
 impl<T> Feed<'_, T> {
     /// Takes back what no reader will finish any more.
-    pub fn abandon(&self, mut each: impl FnMut(&T, &Source)) {
+    pub fn abandon(&mut self, mut each: impl FnMut(&T, &Source)) {
         let mut state = self.state();
-        state.current = None;
-        for file in state.files.drain(..).flatten() {
+        (state.current, state.pending) = (None, VecDeque::new());
+        state.free.clear();
+        let files = std::mem::take(&mut state.files);
+        drop(state);
+        for file in files.into_iter().flatten() {
             each(&file.member.state, &file.member.source);
         }
-        state.free.clear();
+        for (member, _) in std::mem::take(&mut *lock(&self.refused)) {
+            each(&member.state, &member.source);
+        }
     }
 }
 
@@ -493,7 +563,7 @@ where
 {
     fn finish_part(&mut self, index: u64, file: &InRing<T>, bytes: u64) {
         if self.feed.finish_part(index, file, bytes) {
-            let failed = file.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let failed = lock(&file.failed).take();
             let result = match failed {
                 // What it is now says better what happened than a read that met its end.
                 Some(error @ ErrorKind::Changed(_)) => {
@@ -508,14 +578,13 @@ where
     }
 
     fn fail(&mut self, extent: Extent, file: &InRing<T>, error: ErrorKind) {
-        file.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&file.failed).get_or_insert(error);
         let left_out = self.feed.give_up(extent.index);
         self.finish_part(extent.index, file, u64::from(extent.len) + left_out);
     }
 
     fn tell_refused(&mut self) {
-        let mut refused = self.feed.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = std::mem::take(&mut *refused);
+        let refused = std::mem::take(&mut *lock(&self.feed.refused));
         for (member, why) in refused {
             (self.done)(&member.state, &member.source, Err(why));
         }

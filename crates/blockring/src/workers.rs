@@ -14,6 +14,7 @@ use crate::choose::{RingPlan, Spread};
 use crate::config::Order;
 use crate::engine::{self, Engine, Setup, Waker};
 use crate::error::{BoxError, ErrorKind};
+use crate::extents::Extent;
 use crate::handover::Handover;
 use crate::pump::{Deliver, Finished, Job, Pump, Shape};
 use crate::slab::Slab;
@@ -52,6 +53,7 @@ pub(crate) struct Reader {
     slab: Option<Slab>,
     slots: u32,
     depth: u32,
+    left_over: Vec<Extent>,
 }
 
 impl Reader {
@@ -78,7 +80,7 @@ impl Reader {
         };
         let engine = engine::build(plan.engine, &setup)
             .map_err(|why| ErrorKind::Engine { engine: plan.engine, why })?;
-        Ok(Reader { engine, slab, slots, depth })
+        Ok(Reader { engine, slab, slots, depth, left_over: Vec::new() })
     }
 
     /// Pumps the extents of `job` into what `to` makes.
@@ -89,7 +91,7 @@ impl Reader {
         order: Order,
         to: impl FnOnce() -> D,
     ) -> Result<(), ErrorKind> {
-        let Reader { engine, slab, slots, depth } = self;
+        let Reader { engine, slab, slots, depth, left_over } = self;
         let shape = Shape {
             slots: *slots,
             depth: *depth,
@@ -103,7 +105,15 @@ impl Reader {
         let mut to = to();
         let result = pump.run(&mut to);
         to.finish(result.is_ok());
+        if result.is_err() {
+            *left_over = pump.left_over();
+        }
         result
+    }
+
+    /// After an error, when nothing is in flight any more: the extents that were taken and not consumed.
+    pub(crate) fn left_over(self) -> Vec<Extent> {
+        self.left_over
     }
 }
 

@@ -24,6 +24,9 @@ const LOOKING: &str = "A look inside";
 const TREES: &str = "Trees and lists of files (docs/trees.md)";
 const INDEXES: &str = "What has not changed (docs/index.md)";
 
+/// Longest hash in an object, in bytes: objects are made in memory.
+const JSON_LENGTH_MAX: u64 = 1 << 20;
+
 /// Print or check BLAKE3 hashes, at the speed of the device
 ///
 /// With no FILE, or when FILE is -, read standard input; with -r and no FILE, the current directory. A drop-in replacement for b3sum.
@@ -170,7 +173,10 @@ pub(crate) struct Args {
     #[arg(
         long,
         requires = "recursive",
-        conflicts_with_all = ["files_from", "unordered", "length", "seek", "include", "exclude", "gitignore", "follow"],
+        conflicts_with_all = [
+            "files_from", "unordered", "keyed", "derive_key", "length", "seek", "include", "exclude", "gitignore",
+            "follow",
+        ],
         help_heading = TREES
     )]
     pub(crate) tree_digest: bool,
@@ -371,6 +377,9 @@ impl Args {
                 &"--keyed reads the key from standard input: name the FILEs to hash",
             ));
         }
+        if args.json && args.length > JSON_LENGTH_MAX {
+            return Err(wrong(&"--json writes hashes of at most 1 MiB: take a smaller --length"));
+        }
         if args.no_mmap && args.engine == Some(EngineKind::Mmap) {
             return Err(wrong(&"--no-mmap and --engine mmap contradict each other"));
         }
@@ -492,9 +501,10 @@ impl Args {
         }
     }
 
-    /// Whether not every file of a tree counts.
-    pub(crate) fn selects(&self) -> bool {
-        !self.include.is_empty() || !self.exclude.is_empty() || self.gitignore
+    /// Whether a run sees all that is remembered of a tree.
+    pub(crate) fn sees_all(&self) -> bool {
+        let selects = !self.include.is_empty() || !self.exclude.is_empty() || self.gitignore;
+        !selects && !self.one_file_system && !self.follow
     }
 
     /// Whether a file may be mapped, so that its truncation must be survived.

@@ -3,6 +3,7 @@
 //! Lines on standard output are b3sum's, warnings at the end are GNU's. Both are specified in
 //! `docs/check-format.md`.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringsum::Digest;
-use ringsum::many::{Failure, Found, Hashed, Outcome, Task, ToHash, can_share};
+use ringsum::many::{Failure, Hashed, Outcome, Task, can_share};
 
 use crate::Status;
 use crate::ahead::Ahead;
@@ -50,10 +51,11 @@ pub(crate) enum Said {
         list: Vec<u8>,
         why: String,
     },
-    /// The end of a list, with whether it names any file.
+    /// The end of a list: its place among the lists, and how many files it names.
     End {
         list: Vec<u8>,
-        has_entries: bool,
+        place: usize,
+        entries: u64,
     },
 }
 
@@ -67,7 +69,10 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let mut checked = check_lists(session, lists, &mut checking);
     if checked.is_ok() && !session.args.report_extra.is_empty() {
         let listed = std::mem::take(&mut checking.listed);
-        checked = report_extra(session, listed).map(|extra| checking.counts.extra = extra);
+        checked = report_extra(session, listed).map(|found| {
+            checking.counts.extra = found.extra;
+            checking.counts.unreadable += found.unreadable;
+        });
     }
     session.finish()?;
     let reader_left = match checked {
@@ -95,8 +100,8 @@ fn check_lists(
     let bytes = |list: &Path| std::fs::metadata(list).map_or(u64::MAX, |metadata| metadata.len());
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
     let threads = (bytes / 4096).min(7) as usize + 1;
-    let lines = lists.iter().flat_map(|list| lines_of(session, list));
-    let ahead = Ahead::new(lines);
+    let lines = lists.iter().enumerate().flat_map(|(place, list)| lines_of(session, place, list));
+    let ahead = Ahead::new(lines, bytes == u64::MAX);
     let told = thread::scope(|scope| {
         let looked = ahead.look(scope, threads, |line: Line| task_of(line, shares));
         run_together(session, looked, None, |outcome| checking.tell(outcome), &|| ())
@@ -113,7 +118,9 @@ fn task_of(line: Line, shares: bool) -> Task<Said> {
             return told(Said::Malformed { list, number, why });
         }
         Line::BadList { list, why } => return told(Said::BadList { list, why }),
-        Line::End { list, has_entries } => return told(Said::End { list, has_entries }),
+        Line::End { list, place, entries } => {
+            return told(Said::End { list, place, entries });
+        }
     };
     match trees::look(OsStr::from_bytes(&entry.name).into()) {
         Looked::File(mut file) => {
@@ -128,29 +135,40 @@ fn task_of(line: Line, shares: bool) -> Task<Said> {
     }
 }
 
+/// What came of the entries of one list.
+#[derive(Debug, Default)]
+struct ListCounts {
+    told: u64,
+    /// Compared, or to be read in vain: not those that are passed over.
+    verified: u64,
+    /// Its name and its number of entries, once its end was met.
+    end: Option<(Vec<u8>, u64)>,
+}
+
 /// What has been found so far.
 struct Checking<'a> {
     session: &'a Session<'a>,
     counts: Counts,
-    /// The counts at the start of the list.
-    before: Counts,
+    /// What came of each list, by its place.
+    lists: HashMap<usize, ListCounts>,
     /// What files not in the lists are compared with.
     listed: Listed,
 }
 
 impl<'a> Checking<'a> {
     fn new(session: &'a Session<'a>) -> Checking<'a> {
-        let (counts, before) = (Counts::default(), Counts::default());
-        Checking { session, counts, before, listed: Listed::default() }
+        let (counts, lists) = (Counts::default(), HashMap::new());
+        Checking { session, counts, lists, listed: Listed::default() }
     }
 
     fn tell(&mut self, outcome: Outcome<Said>) -> Result<(), OutputError> {
         let Outcome { task, result } = outcome;
-        let Task { tag, file } = *task;
-        match (tag, result) {
-            (Said::Entry(entry), Some(result)) => self.compare(entry, file.as_ref(), result),
-            (Said::Entry(_), None) => Ok(()),
-            (Said::Unreadable(entry, failure), _) => self.compare(entry, None, Err(failure)),
+        match (task.tag, result) {
+            (Said::Entry(entry), Some(result)) => self.compare(entry, result),
+            (Said::Entry(entry), None) => {
+                self.compare(entry, Err(Failure::Alone("it was not read".to_owned())))
+            }
+            (Said::Unreadable(entry, failure), _) => self.compare(entry, Err(failure)),
             (Said::Malformed { list, number, why }, _) => {
                 self.counts.malformed += 1;
                 let args = self.session.args;
@@ -165,33 +183,50 @@ impl<'a> Checking<'a> {
             (Said::BadList { list, why }, _) => {
                 self.counts.bad_lists += 1;
                 self.session.say_of(&list, &why);
-                self.before = self.counts;
                 Ok(())
             }
-            (Said::End { list, has_entries }, _) => {
-                self.end_list(&list, has_entries);
+            (Said::End { list, place, entries }, _) => {
+                self.lists.entry(place).or_default().end = Some((list, entries));
+                self.end_list(place);
                 Ok(())
             }
         }
     }
 
-    fn end_list(&mut self, list: &[u8], has_entries: bool) {
-        let Counts { matched, mismatched, unreadable, .. } = self.counts;
-        let compared = matched + mismatched - self.before.matched - self.before.mismatched;
-        if compared == 0 && unreadable == self.before.unreadable {
+    /// Judges a list, if that was all of it: without an order, its end may come first.
+    fn end_list(&mut self, place: usize) {
+        let counts = self.lists.get(&place);
+        let Some(ListCounts { told, verified, end: Some((list, entries)) }) = counts else {
+            return;
+        };
+        if told == entries && *verified == 0 {
             self.counts.bad_lists += 1;
             // As GNU: --status hides that all files are missing, but not that this is no list.
-            if !self.session.args.status || !has_entries {
+            if !self.session.args.status || *entries == 0 {
                 self.session.say_of(list, &"no file was verified");
             }
         }
-        self.before = self.counts;
     }
 
     fn compare(
         &mut self,
         entry: OwnedEntry,
-        _file: Option<&ToHash>,
+        result: Result<Hashed, Failure>,
+    ) -> Result<(), OutputError> {
+        let passed_over = self.session.args.ignore_missing;
+        let passed_over = passed_over && result.as_ref().is_err_and(Failure::is_missing);
+        let counts = self.lists.entry(entry.place).or_default();
+        counts.told += 1;
+        counts.verified += u64::from(!passed_over);
+        let place = entry.place;
+        let said = self.compare_entry(entry, result);
+        self.end_list(place);
+        said
+    }
+
+    fn compare_entry(
+        &mut self,
+        entry: OwnedEntry,
         result: Result<Hashed, Failure>,
     ) -> Result<(), OutputError> {
         let args = self.session.args;
@@ -213,8 +248,8 @@ impl<'a> Checking<'a> {
             Ok(hashed) => hashed,
         };
         self.session.progress.show(&entry.name);
-        let Found::Read(digest) = &hashed.found else { return Ok(()) };
-        match is_expected(digest, args.seek, &entry.digest) {
+        let digest = hashed.digest();
+        match digest.is_some_and(|digest| is_expected(digest, args.seek, &entry.digest)) {
             true => {
                 self.counts.matched += 1;
                 match args.quiet {
@@ -299,7 +334,7 @@ fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
         for list in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(&list, file, zero) {
+            for line in Lines::new(0, &list, file, zero) {
                 if let Line::Entry(entry) = line {
                     ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
                 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use ringsum::many::{Outcome, Place, Task, ToHash, can_share};
-use ringsum::walk::{Entry, Kind, Walk};
+use ringsum::walk::{Kind, Walk};
 
 use crate::check::is_expected;
 use crate::hash::run_together;
@@ -30,9 +30,7 @@ impl Listed {
     pub(crate) fn add(&mut self, entry: &OwnedEntry, is_missing: bool) {
         self.names.insert(key_of(Path::new(OsStr::from_bytes(&entry.name))));
         if is_missing {
-            let OwnedEntry { digest, name, listed } = entry;
-            let (digest, name, listed) = (digest.clone(), name.clone(), listed.clone());
-            self.missing.push(OwnedEntry { digest, name, listed });
+            self.missing.push(entry.clone());
         }
     }
 }
@@ -55,82 +53,90 @@ fn key_of(path: &Path) -> [u8; 16] {
     key
 }
 
-/// A file that is in no list, or why it is not known whether there are such.
+/// What came up besides the lists.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct FoundExtra {
+    /// Files that are in no list.
+    pub(crate) extra: u64,
+    /// Directories and files that could not be read.
+    pub(crate) unreadable: u64,
+}
+
+/// A file that is in no list, or something that could not be read.
 enum Tag {
-    Extra,
-    Failed(String),
+    Extra(Vec<u8>),
+    Failed(Vec<u8>, String),
 }
 
 /// Walks the directories, and says of each file that is in no list that it is extra, or that it is one of
-/// the missing ones. Returns how many there are, with what could not be read.
-pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Result<u64> {
+/// the missing ones.
+pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Result<FoundExtra> {
     let mut by_digest: HashMap<&[u8], Vec<&OwnedEntry>> = HashMap::new();
     for entry in &listed.missing {
         by_digest.entry(&entry.digest[..16]).or_default().push(entry);
     }
-    let options = trees::walk_options(session)?;
-    // Without anything missing, there is nothing to recognize.
-    let hashes = !listed.missing.is_empty();
-    let shares = can_share(&session.options.config);
+    let mut found = FoundExtra::default();
     let mut walks = Vec::new();
-    let mut extra = 0;
     for root in &session.args.report_extra {
-        match Walk::new(root, &options) {
+        match Walk::new(root, &trees::walk_options(session)?) {
             Ok(walk) => walks.push(walk),
             Err(error) => {
-                extra += 1;
+                found.unreadable += 1;
                 session.say_of(root.as_os_str().as_bytes(), &error);
             }
         }
     }
-    let tasks = walks.into_iter().flatten().filter_map(|entry| match entry.kind() {
-        Kind::Failed(error) => Some(task(Tag::Failed(error.to_string()), entry, false)),
-        Kind::File => {
-            let name = entry.path();
-            let is_listed = listed.names.contains(&key_of(Path::new(OsStr::from_bytes(&name))));
-            (!is_listed).then(|| task(Tag::Extra, entry, hashes && shares))
+    // Without anything missing, there is nothing to recognize.
+    let (hashes, is_regular) = (!listed.missing.is_empty(), can_share(&session.options.config));
+    let tasks = walks.into_iter().flatten().filter_map(|entry| {
+        let name = entry.path();
+        match entry.kind() {
+            Kind::Failed(error) => {
+                Some(Task { tag: Tag::Failed(name, error.to_string()), file: None })
+            }
+            Kind::File if !listed.names.contains(&key_of(Path::new(OsStr::from_bytes(&name)))) => {
+                let (device, inode) = (entry.device(), entry.inode());
+                let file = ToHash { place: Place::Entry(entry), device, inode, is_regular };
+                Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
+            }
+            _ => None,
         }
-        _ => None,
     });
-    let tasks = tasks.map(|(tag, entry, hashes)| match hashes {
-        true => {
-            let (device, inode) = (entry.device(), entry.inode());
-            let file = ToHash { place: Place::Entry(entry), device, inode, is_regular: true };
-            Task { tag: (tag, Vec::new()), file: Some(file) }
-        }
-        false => Task { tag: (tag, entry.path()), file: None },
-    });
-    let tell = |Outcome { task, result }: Outcome<(Tag, Vec<u8>)>| {
-        extra += 1;
-        let name = match &task.file {
-            Some(ToHash { place: Place::Entry(entry), .. }) => entry.path(),
-            _ => task.tag.1.clone(),
-        };
-        let why = match (&task.tag.0, &result) {
-            (Tag::Failed(why), _) => Some(why.clone()),
-            (Tag::Extra, Some(Err(failure))) => Some(failure.to_string()),
-            (Tag::Extra, _) => None,
-        };
-        if let Some(why) = why {
-            session.say_of(&name, &why);
-        }
-        let digest = result.as_ref().and_then(|result| result.as_ref().ok()?.digest());
-        let from = digest.and_then(|digest| {
-            let mut key = [0; 16];
-            let mut reader = digest.reader();
-            reader.set_position(session.args.seek);
-            reader.fill(&mut key);
-            let same = |entry: &&&OwnedEntry| is_expected(digest, session.args.seek, &entry.digest);
-            by_digest.get(&key[..])?.iter().find(same).copied()
-        });
-        say(session, &name, from)
-    };
-    run_together(session, tasks, None, tell, &|| ())?;
-    Ok(extra)
+    let tell = |outcome| tell(session, outcome, &by_digest, &mut found);
+    run_together(session, tasks.map(Some), None, tell, &|| ())?;
+    Ok(found)
 }
 
-fn task(tag: Tag, entry: Entry, hashes: bool) -> (Tag, Entry, bool) {
-    (tag, entry, hashes)
+fn tell(
+    session: &Session<'_>,
+    Outcome { task, result }: Outcome<Tag>,
+    missing: &HashMap<&[u8], Vec<&OwnedEntry>>,
+    found: &mut FoundExtra,
+) -> Result<(), OutputError> {
+    let name = match (&task.tag, &result) {
+        (Tag::Failed(name, why), _) => {
+            found.unreadable += 1;
+            session.say_of(name, why);
+            return Ok(());
+        }
+        (Tag::Extra(name), Some(Err(failure))) => {
+            found.unreadable += 1;
+            session.say_of(name, failure);
+            name
+        }
+        (Tag::Extra(name), _) => name,
+    };
+    found.extra += 1;
+    let digest = result.as_ref().and_then(|result| result.as_ref().ok()?.digest());
+    let from = digest.and_then(|digest| {
+        let mut key = [0; 16];
+        let mut reader = digest.reader();
+        reader.set_position(session.args.seek);
+        reader.fill(&mut key);
+        let same = |entry: &&&OwnedEntry| is_expected(digest, session.args.seek, &entry.digest);
+        missing.get(&key[..])?.iter().find(same).copied()
+    });
+    say(session, name, from)
 }
 
 /// `NAME: EXTRA`, or `OLD: MOVED to NAME`.

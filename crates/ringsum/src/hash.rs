@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::output::OutputError;
 use crate::print::Printer;
 use crate::remember::{Memory, Verdict};
-use crate::session::{DigestError, Session};
+use crate::session::{DigestError, Session, lock};
 use crate::trees::{self, Tag, What};
 
 /// From so many files on they are hashed together: threads for fewer would take longer to start than to be
@@ -97,7 +97,7 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     let names = trees::names(session)?;
     trees::count_ahead(session)?;
     let telling = Mutex::new(Telling::new(session, memory.as_ref()));
-    let tell = |outcome| telling.lock().unwrap_or_else(PoisonError::into_inner).tell(outcome);
+    let tell = |outcome| lock(&telling).tell(outcome);
     let known = |tag: &Tag, device: u64, stamp: &blockring::Stamp| {
         memory.as_ref()?.known(tag.remembered.as_ref()?, device, stamp)
     };
@@ -124,7 +124,7 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
 /// process.
 pub(crate) fn run_together<T: Send>(
     session: &Session<'_>,
-    tasks: impl Iterator<Item = Task<T>>,
+    tasks: impl Iterator<Item = Option<Task<T>>>,
     known: Option<Known<'_, T>>,
     tell: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
     interrupted: &(dyn Fn() + Sync),
@@ -158,7 +158,11 @@ pub(crate) fn run_together<T: Send>(
         session.progress.finish();
         interrupted();
     };
-    let interrupt = Interrupt::new(&flush);
+    let tick = || {
+        // What is wrong with it, the next line meets, too.
+        let _ = session.output.flush_old();
+    };
+    let interrupt = Interrupt::new(&flush, &tick);
     let watch = interrupt.as_ref().map(|interrupt| interrupt as &dyn Watch);
     let result = hash_many(tasks, &options, tell, watch).and(session.output.flush());
     session.count_inputs(files.into_inner(), can_share(&session.options.config));
@@ -210,18 +214,34 @@ impl<'a> Telling<'a> {
                     && memory.take_down(remembered, &hashed) == Verdict::Corrupt
                 {
                     self.failed += 1;
+                    self.is_broken = true;
                     let text = "corrupt: its size and its times are those of the index, and its \
                                 bytes are others";
                     return self.printer.corrupt(&name, &hashed, text);
                 }
-                match self.session.args.tree_digest {
-                    true => self.digest_file(&name, task.file.as_ref(), &hashed),
-                    false => return self.printer.hash(&name, &hashed),
+                match &task.file {
+                    Some(ToHash { place: Place::Entry(entry), .. })
+                        if self.session.args.tree_digest =>
+                    {
+                        let is_executable =
+                            hashed.stamp.is_some_and(|stamp| stamp.mode & 0o100 != 0);
+                        let hash = *hashed.hash().as_bytes();
+                        let node = Node::File { hash: &hash, is_executable };
+                        self.tree.add(&entry.relative_path(), node);
+                        Ok(())
+                    }
+                    _ => self.printer.hash(&name, &hashed),
                 }
-                Ok(())
             }
-            (Some(Err(failure)), _) => self.fail(&name, &failure.to_string()),
-            (None, What::Failed(_, why)) => self.fail(&name, why),
+            (Some(Err(failure)), _) => {
+                let place = task.file.as_ref().map(|file| &file.place);
+                self.is_broken |= matches!(place, Some(Place::Entry(_)));
+                self.fail(&name, &failure.to_string())
+            }
+            (None, What::Failed { why, in_tree, .. }) => {
+                self.is_broken |= in_tree;
+                self.fail(&name, why)
+            }
             (None, What::Skipped(_, what)) => self.printer.skipped(&name, what),
             (None, What::Node(entry, target)) => {
                 let special = match entry.kind() {
@@ -242,21 +262,13 @@ impl<'a> Telling<'a> {
 
     fn fail(&mut self, name: &[u8], why: &str) -> Result<(), OutputError> {
         self.failed += 1;
-        self.is_broken = true;
         self.printer.failure(name, why)
-    }
-
-    fn digest_file(&mut self, _name: &[u8], file: Option<&ToHash>, hashed: &Hashed) {
-        let Some(ToHash { place: Place::Entry(entry), .. }) = file else { return };
-        let is_executable = hashed.stamp.is_some_and(|stamp| stamp.mode & 0o100 != 0);
-        let hash = *hashed.hash().as_bytes();
-        self.tree.add(&entry.relative_path(), Node::File { hash: &hash, is_executable });
     }
 
     fn end_tree(&mut self, root: &Path, is_whole: bool) -> Result<(), OutputError> {
         if let Some(memory) = self.memory
             && is_whole
-            && !self.session.args.selects()
+            && self.session.args.sees_all()
         {
             memory.forget_unseen(root);
         }

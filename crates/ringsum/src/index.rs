@@ -148,6 +148,9 @@ impl Index {
         // In one transaction: it may be being made now.
         let reading = database.unchecked_transaction().map_err(fail)?;
         let is_index = identify(path, &reading)?;
+        if is_index && !is_whole(path, &reading).map_err(fail)? {
+            return Err(damaged(path, "it is not as long as it says".to_owned()));
+        }
         reading.finish().map_err(fail)?;
         if !is_index {
             create(path, &database)?;
@@ -429,6 +432,14 @@ fn identify(path: &Path, database: &Connection) -> Result<bool, IndexError> {
         (0, 0) if is_blank().map_err(fail)? => Ok(false),
         (application_id, _) => Err(IndexError::Foreign(path.into(), application_id)),
     }
+}
+
+/// Whether the file has all of its pages: what is missing of one, SQLite would take for zeros. For a
+/// transaction, in which nobody else makes it longer.
+fn is_whole(path: &Path, database: &Connection) -> rusqlite::Result<bool> {
+    let value = |name| database.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let bytes = value("page_size")? * value("page_count")?;
+    Ok(path.metadata().is_ok_and(|metadata| i64::try_from(metadata.len()) == Ok(bytes)))
 }
 
 /// Makes the table, unless another process did meanwhile.

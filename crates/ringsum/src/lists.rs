@@ -26,34 +26,32 @@ pub(crate) enum Line {
         list: Vec<u8>,
         why: String,
     },
-    /// The end of a list, with whether it names any file.
+    /// The end of a list: its place among the lists, and how many files it names.
     End {
         list: Vec<u8>,
-        has_entries: bool,
+        place: usize,
+        entries: u64,
     },
 }
 
 /// An [`Entry`] that outlives its line.
+#[derive(Debug, Clone)]
 pub(crate) struct OwnedEntry {
+    /// The place of its list among the lists.
+    pub(crate) place: usize,
     pub(crate) digest: Vec<u8>,
     pub(crate) name: Vec<u8>,
     pub(crate) listed: Vec<u8>,
 }
 
-impl From<Entry<'_>> for OwnedEntry {
-    fn from(entry: Entry<'_>) -> OwnedEntry {
-        let Entry { digest, name, listed } = entry;
-        OwnedEntry { digest, name: name.into_owned(), listed: listed.into_owned() }
-    }
-}
-
 /// Opens a list, and gives what its lines come to; an error instead, if it cannot be opened.
 pub(crate) fn lines_of(
     session: &Session<'_>,
+    place: usize,
     list: &Path,
 ) -> Box<dyn Iterator<Item = Line> + Send> {
     match session.open_list(list) {
-        Ok(file) => Box::new(Lines::new(list, file, session.args.zero)),
+        Ok(file) => Box::new(Lines::new(place, list, file, session.args.zero)),
         Err(error) => {
             let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
             Box::new(std::iter::once(Line::BadList { list, why }))
@@ -63,25 +61,27 @@ pub(crate) fn lines_of(
 
 /// The lines of a list, and its end.
 pub(crate) struct Lines {
+    place: usize,
     list: Vec<u8>,
     reader: BufReader<Patient>,
     /// Lines end with NUL.
     zero: bool,
     line: Vec<u8>,
     number: u64,
-    has_entries: bool,
+    entries: u64,
     has_ended: bool,
 }
 
 impl Lines {
-    pub(crate) fn new(list: &Path, file: File, zero: bool) -> Lines {
+    pub(crate) fn new(place: usize, list: &Path, file: File, zero: bool) -> Lines {
         Lines {
+            place,
             list: list.as_os_str().as_bytes().to_vec(),
             reader: BufReader::new(Patient(file)),
             zero,
             line: Vec::new(),
             number: 0,
-            has_entries: false,
+            entries: 0,
             has_ended: false,
         }
     }
@@ -110,7 +110,12 @@ impl Lines {
             true => checkfile::parse_zero(line),
             false => checkfile::parse(line),
         };
-        Ok(entry?.map(OwnedEntry::from))
+        Ok(entry?.map(|Entry { digest, name, listed }| OwnedEntry {
+            place: self.place,
+            digest,
+            name: name.into_owned(),
+            listed: listed.into_owned(),
+        }))
     }
 }
 
@@ -123,9 +128,9 @@ impl Iterator for Lines {
                 Ok(true) => {}
                 ended => {
                     self.has_ended = true;
-                    let (list, has_entries) = (self.list.clone(), self.has_entries);
+                    let (list, place, entries) = (self.list.clone(), self.place, self.entries);
                     return Some(match ended {
-                        Ok(_) => Line::End { list, has_entries },
+                        Ok(_) => Line::End { list, place, entries },
                         Err(error) => Line::BadList { list, why: error.to_string() },
                     });
                 }
@@ -133,7 +138,7 @@ impl Iterator for Lines {
             match self.parse() {
                 Ok(None) => {}
                 Ok(Some(entry)) => {
-                    self.has_entries = true;
+                    self.entries += 1;
                     return Some(Line::Entry(entry));
                 }
                 Err(why) => {

@@ -11,13 +11,13 @@
 //! waits until all before it is done, and then goes to the sink.
 
 mod lane;
-mod order;
 mod sequence;
+mod turns;
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use blockring::{Config, ErrorKind, Shared, Source, SourceKind, Stamp};
 use rustix::fs::OFlags;
@@ -26,8 +26,8 @@ use rustix::io::Errno;
 use crate::walk;
 use crate::{Digest, Error, Mode, Options, TreeError};
 
-pub use order::Stop;
 use sequence::Run;
+pub use turns::Stop;
 
 /// Most tasks that are begun and not told of yet: what a run keeps in memory is bounded by them, some
 /// 300 bytes each, and by the buffers of its threads.
@@ -82,7 +82,8 @@ pub struct Outcome<T> {
 pub struct Hashed {
     /// The hash.
     pub found: Found,
-    /// What `stat` said; `None` for what is no regular file.
+    /// What `stat` said; `None` for what is no regular file, or has another content than its length says,
+    /// as files of `/proc` and `/sys` do.
     pub stamp: Option<Stamp>,
     /// The device that it is on.
     pub device: u64,
@@ -120,6 +121,11 @@ impl Hashed {
         }
     }
 
+    /// What `stat` says of such a file does not tell whether its content has changed.
+    fn without_stamp(self) -> Hashed {
+        Hashed { stamp: None, ..self }
+    }
+
     fn is_known(&self) -> bool {
         matches!(self.found, Found::Known(_))
     }
@@ -155,6 +161,14 @@ impl Failure {
             }
             _ => false,
         }
+    }
+}
+
+impl Failure {
+    /// Whether there were too many open files, so that there may soon be fewer.
+    fn is_scarcity(&self) -> bool {
+        let Failure::Open(error) = self else { return false };
+        matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
     }
 }
 
@@ -225,22 +239,27 @@ pub trait Watch: Sync {
 }
 
 /// Hashes what `tasks` give, and tells `sink` of each, in their order: one call after another, but from
-/// any thread. `sink` may stop the run.
+/// any thread. `sink` may stop the run. A `None` among the tasks says that the next may take a while, so
+/// that those before it are not to wait for it.
 ///
 /// A file that fails has a [`Failure`] of its own, and the others go on.
 ///
 /// # Errors
 ///
 /// What `sink` stopped the run with.
+///
+/// # Panics
+///
+/// When a task was lost, which would be a mistake in here: a list without it is worse.
 pub fn hash_many<T: Send, E: Send>(
-    tasks: impl Iterator<Item = Task<T>>,
+    tasks: impl Iterator<Item = Option<Task<T>>>,
     options: &ManyOptions<'_, T>,
     sink: impl FnMut(Outcome<T>) -> Result<(), E> + Send,
     watch: Option<&dyn Watch>,
 ) -> Result<(), E> {
     let sink = Mutex::new((sink, None));
     let deliver = |outcome| {
-        let (sink, failed) = &mut *sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sink, failed) = &mut *lock(&sink);
         match sink(outcome) {
             Ok(()) => true,
             Err(error) => {
@@ -276,14 +295,23 @@ impl ToHash {
     ///
     /// It cannot be opened, or is no regular file any more.
     pub fn open(&self) -> Result<Source, Failure> {
-        self.open_with(OFlags::empty()).and_then(|file| regular(Source::from_file(file, "")))
+        let file = match self.open_with(OFlags::NONBLOCK) {
+            // Somebody has a lease on it, and is being told to give it up: that is waited for. Of what could
+            // take its place, only a FIFO would be opened differently, and that opens at once.
+            Err(Failure::Open(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.open_with(OFlags::empty())
+            }
+            opened => opened,
+        };
+        file.and_then(|file| regular(Source::from_file(file, "")))
     }
 
     /// Opens it for direct reads, or for any where it cannot be had for those.
     fn open_direct(&self) -> Result<Source, Failure> {
-        match self.open_with(OFlags::DIRECT) {
+        let unlucky = [Some(Errno::INVAL), Some(Errno::AGAIN)];
+        match self.open_with(OFlags::DIRECT | OFlags::NONBLOCK) {
             Ok(file) => regular(Source::from_direct(file, "")),
-            Err(Failure::Open(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            Err(Failure::Open(error)) if unlucky.contains(&Errno::from_io_error(&error)) => {
                 self.open()
             }
             Err(failure) => Err(failure),
@@ -291,7 +319,7 @@ impl ToHash {
     }
 
     fn open_with(&self, flags: OFlags) -> Result<File, Failure> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | flags;
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | flags;
         let file = match &self.place {
             Place::Entry(entry) => entry.open(flags),
             Place::Path(path) => {
@@ -342,6 +370,10 @@ pub fn look_at(path: &Path) -> io::Result<Option<ToHash>> {
         inode: stat.st_ino,
         is_regular: kind.is_file(),
     }))
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The hash of bytes that are all there.

@@ -87,6 +87,17 @@ impl Output {
         Ok(())
     }
 
+    /// Writes what was collected, if that is some time ago.
+    pub(crate) fn flush_old(&self) -> Result<(), OutputError> {
+        let mut collected = self.collected();
+        match collected.since {
+            Some(since) if since.elapsed() >= COLLECTED_TIME && !collected.lines.is_empty() => {
+                collected.write_out()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes what was collected.
     pub(crate) fn flush(&self) -> Result<(), OutputError> {
         self.collected().write_out()

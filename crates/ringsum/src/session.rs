@@ -205,7 +205,8 @@ impl<'a> Session<'a> {
     }
 }
 
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+/// Takes a lock, whatever happened to who held it before.
+pub(crate) fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

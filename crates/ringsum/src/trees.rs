@@ -34,8 +34,8 @@ pub(crate) struct Tag {
 pub(crate) enum What {
     /// A file, which is hashed.
     File,
-    /// Something that cannot be had.
-    Failed(Vec<u8>, String),
+    /// Something that cannot be had; in a tree, or named by itself.
+    Failed { path: Vec<u8>, why: String, in_tree: bool },
     /// Something that is left out, and what it is.
     Skipped(Vec<u8>, &'static str),
     /// A directory, a link with its target, or something else without content, of a tree that gets a
@@ -139,22 +139,20 @@ pub(crate) fn with_tasks<R>(
     session: &Session<'_>,
     (names, count): (Names, usize),
     memory: Option<&Memory>,
-    run: impl FnOnce(&mut dyn Iterator<Item = TreeTask>) -> R,
+    run: impl FnOnce(&mut dyn Iterator<Item = Option<TreeTask>>) -> R,
 ) -> anyhow::Result<R> {
-    let source = Trees {
-        session,
-        memory,
-        shares: can_share(&session.options.config),
-        walk: walk_options(session)?,
-    };
+    // Made again for each tree, since rules of one are none of another.
+    walk_options(session)?;
+    let source = Trees { session, memory, shares: can_share(&session.options.config) };
     let list = session.args.files_from.as_deref().unwrap_or(Path::new("-"));
-    let ahead = Ahead::new(names);
+    let ahead = Ahead::new(names, count == usize::MAX && !is_regular(list));
     thread::scope(|scope| {
         let threads = LOOKERS.min(1 + count / 8);
         let looked = ahead.look(scope, threads, |name: io::Result<PathBuf>| name.map(look));
         let mut tasks = looked.flat_map(|looked| match looked {
-            Ok(looked) => source.tasks_of(looked),
-            Err(error) => one(source.failed(list.as_os_str().as_bytes().to_vec(), &error)),
+            Some(Ok(looked)) => Either::Tasks(source.tasks_of(looked)),
+            Some(Err(error)) => Either::Tasks(one(failed(list, &error))),
+            None => Either::Pause(true),
         });
         Ok(run(&mut tasks))
     })
@@ -167,9 +165,10 @@ pub(crate) fn count_ahead(session: &Session<'_>) -> anyhow::Result<()> {
     if roots.is_empty() && args.files_from.is_none() {
         roots.push(".".into());
     }
-    let (options, walks) = (walk_options(session)?, args.recursive);
+    let (walks, options) = (args.recursive, roots.iter().map(|_| walk_options(session)));
+    let options = options.collect::<Result<Vec<_>, _>>()?;
     session.progress.count_ahead(move |ahead| {
-        for root in roots {
+        for (root, options) in roots.into_iter().zip(options) {
             match Walk::new(&root, &options) {
                 Ok(walk) if walks => {
                     let files = walk.filter(|entry| matches!(entry.kind(), Kind::File));
@@ -197,6 +196,23 @@ pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions>
     })
 }
 
+/// Tasks, or the word that the next may take a while.
+enum Either<'a> {
+    Tasks(Tasks<'a>),
+    Pause(bool),
+}
+
+impl Iterator for Either<'_> {
+    type Item = Option<TreeTask>;
+
+    fn next(&mut self) -> Option<Option<TreeTask>> {
+        match self {
+            Either::Tasks(tasks) => tasks.next().map(Some),
+            Either::Pause(is_due) => std::mem::take(is_due).then_some(None),
+        }
+    }
+}
+
 type Tasks<'a> = Box<dyn Iterator<Item = TreeTask> + 'a>;
 
 fn one<'a>(task: TreeTask) -> Tasks<'a> {
@@ -213,7 +229,16 @@ struct Trees<'a> {
     memory: Option<&'a Memory>,
     /// Whether files can be read together.
     shares: bool,
-    walk: WalkOptions,
+}
+
+fn failed_in_tree(entry: &Entry, error: &io::Error) -> TreeTask {
+    told(What::Failed { path: entry.path(), why: error.to_string(), in_tree: true })
+}
+
+/// A name that nothing can be had of.
+fn failed(path: &Path, error: &dyn std::fmt::Display) -> TreeTask {
+    let path = path.as_os_str().as_bytes().to_vec();
+    told(What::Failed { path, why: error.to_string(), in_tree: false })
 }
 
 impl Trees<'_> {
@@ -224,19 +249,13 @@ impl Trees<'_> {
                 let key = self.memory.filter(|_| file.is_regular).map(|_| Memory::key_of(path));
                 one(self.hash(file, key))
             }
-            Looked::Failed(path, error) => {
-                one(self.failed(path.into_os_string().into_vec(), &error))
-            }
+            Looked::Failed(path, error) => one(failed(&path, &error)),
             Looked::Directory(path) if self.session.args.recursive => self.tree(path),
             Looked::Directory(path) => {
                 let error = io::Error::from_raw_os_error(libc::EISDIR);
-                one(self.failed(path.into_os_string().into_vec(), &error))
+                one(failed(&path, &error))
             }
         }
-    }
-
-    fn failed(&self, path: Vec<u8>, error: &io::Error) -> TreeTask {
-        told(What::Failed(path, error.to_string()))
     }
 
     fn hash(&self, mut file: ToHash, key: Option<Vec<u8>>) -> TreeTask {
@@ -246,9 +265,11 @@ impl Trees<'_> {
     }
 
     fn tree(&self, root: PathBuf) -> Tasks<'_> {
-        let walk = match Walk::new(&root, &self.walk) {
+        let options = walk_options(self.session);
+        let walk = options.and_then(|options| Ok(Walk::new(&root, &options)?));
+        let walk = match walk {
             Ok(walk) => walk,
-            Err(error) => return one(self.failed(root.into_os_string().into_vec(), &error)),
+            Err(error) => return one(failed(&root, &error)),
         };
         let key = self.memory.map(|_| Memory::key_of_tree(&root));
         let mut is_whole = true;
@@ -274,16 +295,21 @@ impl Trees<'_> {
             Kind::File => {
                 let key = root_key.map(|root| [root, b"/", &entry.relative_path()].concat());
                 let (device, inode) = (entry.device(), entry.inode());
+                if let (Some(memory), Some(key)) = (self.memory, &key)
+                    && memory.is_own(key, device, inode)
+                {
+                    return Some(told(What::Skipped(entry.path(), "the index of this run")));
+                }
                 let place = Place::Entry(entry);
                 return Some(self.hash(ToHash { place, device, inode, is_regular: true }, key));
             }
-            Kind::Failed(error) => return Some(self.failed(entry.path(), error)),
+            Kind::Failed(error) => return Some(failed_in_tree(&entry, error)),
             Kind::Directory | Kind::Symlink if !self.session.args.tree_digest => return None,
             Kind::Directory => None,
             Kind::Symlink => {
                 let target = match entry.read_link() {
                     Ok(target) => target,
-                    Err(error) => return Some(self.failed(entry.path(), &error)),
+                    Err(error) => return Some(failed_in_tree(&entry, &error)),
                 };
                 return Some(told(What::Node(entry, Some(target))));
             }
@@ -302,7 +328,7 @@ impl Trees<'_> {
 /// The name of a task's file, as it is shown.
 pub(crate) fn name_of(task: &TreeTask) -> Vec<u8> {
     match (&task.tag.what, &task.file) {
-        (What::Failed(path, _) | What::Skipped(path, _), _) => path.clone(),
+        (What::Failed { path, .. } | What::Skipped(path, _), _) => path.clone(),
         (What::Node(entry, _), _) => entry.path(),
         (What::End(path, _), _) => path.as_os_str().as_bytes().to_vec(),
         (What::File, Some(ToHash { place: Place::Entry(entry), .. })) => entry.path(),
@@ -311,6 +337,15 @@ pub(crate) fn name_of(task: &TreeTask) -> Vec<u8> {
         }
         (What::File, None) => Vec::new(),
     }
+}
+
+/// Whether all of a list is there already.
+fn is_regular(list: &Path) -> bool {
+    let metadata = match is_stdin(list) {
+        true => std::fs::metadata("/proc/self/fd/0"),
+        false => std::fs::metadata(list),
+    };
+    metadata.is_ok_and(|metadata| metadata.is_file())
 }
 
 /// Raises the limit on open files to what may be had: a walk keeps directories open, and a run files.

@@ -10,11 +10,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
+use std::time::Duration;
 
-use blockring::{Block, BoxError, ErrorKind, Feed, Member, Shared, SharedReader, Source};
+use blockring::{
+    Block, BoxError, ErrorKind, Feed, Member, SLAB_BYTES_MAX, Shared, SharedReader, Source,
+};
 
 use super::sequence::Run;
-use super::{Failure, Found, Hashed, JOBS, Outcome, Step, Task, When, digest_of};
+use super::{Failure, Found, Hashed, JOBS, Outcome, Step, Task, When, digest_of, lock};
 use crate::{Digest, Mode, Subtree, Tree};
 
 /// Threads that read large files, if there are as many processors. Each has 8 MiB in flight, and one keeps
@@ -31,6 +34,16 @@ const CACHED_BLOCK_BYTES: usize = 256 << 10;
 /// After so many files in a row that were not in the page cache, the next are not expected to be, but for
 /// every so many-th.
 const COLD_MIN: u32 = 8;
+
+/// How long a thread keeps its memory when there is nothing to do.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A file of so many bytes is worth all threads that read large files.
+const HUGE_BYTES_MIN: u64 = 32 << 20;
+
+/// How long to wait for a descriptor when there is none, and how often.
+const SCARCE: Duration = Duration::from_millis(10);
+const SCARCE_MAX: u32 = 500;
 
 /// Most files that are sorted by their physical place on a device that turns.
 const TURNING_BATCH: usize = 512;
@@ -71,7 +84,7 @@ impl<X> Default for Queue<X> {
 
 impl<X> Queue<X> {
     fn state(&self) -> MutexGuard<'_, Waiting<X>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn push(&self, item: X) {
@@ -92,21 +105,31 @@ impl<X> Queue<X> {
         self.state().queue.pop_front()
     }
 
-    /// Waits until there is something; false when there will not be.
-    fn wait(&self) -> bool {
+    /// Waits until there is something; false when there will not be. `rest` is called when that takes long.
+    fn wait(&self, rest: &mut dyn FnMut()) -> bool {
         let mut state = self.state();
         state.idle += 1;
+        let mut is_rested = false;
         while state.queue.is_empty() && !state.is_closed {
-            state = self.some.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let wait =
+                self.some.wait_timeout(state, if is_rested { Duration::MAX } else { PATIENCE });
+            let (waited, time) = wait.unwrap_or_else(PoisonError::into_inner);
+            state = waited;
+            if time.timed_out() && !is_rested {
+                drop(state);
+                rest();
+                is_rested = true;
+                state = self.state();
+            }
         }
         state.idle -= 1;
         !state.queue.is_empty()
     }
 
     /// The next; `None` when there will be none.
-    fn pop(&self) -> Option<X> {
+    fn pop(&self, rest: &mut dyn FnMut()) -> Option<X> {
         loop {
-            match (self.wait(), self.try_pop()) {
+            match (self.wait(rest), self.try_pop()) {
                 (_, Some(item)) => return Some(item),
                 (true, None) => {}
                 (false, None) => return None,
@@ -124,7 +147,15 @@ impl<X> Queue<X> {
 /// What is to be done on one device.
 pub(super) struct Lane<T> {
     batches: Queue<Batch<T>>,
-    large: Queue<Ticket<T>>,
+    large: Queue<Large<T>>,
+}
+
+/// What there is to do for threads that read large files.
+enum Large<T> {
+    /// A file.
+    File(Ticket<T>),
+    /// A part of a file that another has begun.
+    Help,
 }
 
 impl<T> Default for Lane<T> {
@@ -150,28 +181,34 @@ impl<T> Lane<T> {
 
 /// Hashes the files of a lane one after another, each by itself.
 pub(super) fn work_alone<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
-    while let Some(batch) = lane.batches.pop() {
+    while let Some(batch) = lane.batches.pop(&mut || ()) {
         for ticket in batch {
             if run.is_stopped() {
                 return;
             }
-            let result = (run.options.alone)(&ticket.task);
-            finish(run, ticket, result);
+            hash_alone(run, ticket);
         }
+    }
+}
+
+/// Hashes one file by itself, unless its hash is known.
+pub(super) fn hash_alone<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) {
+    if let Some(ticket) = unless_known(run, ticket) {
+        let result = (run.options.alone)(&ticket.task);
+        finish(run, ticket, result);
     }
 }
 
 /// Works on a lane until there is nothing more to do.
 pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
     // Until there is a file with content, there is nothing to choose by.
-    while let Some(batch) = lane.batches.pop() {
+    while let Some(batch) = lane.batches.pop(&mut || ()) {
+        let batch: Vec<_> =
+            batch.into_iter().filter_map(|ticket| unless_known(run, ticket)).collect();
         let samples = samples(&batch);
         if samples.is_empty() {
             for ticket in batch {
-                let mut ticket = Some(ticket);
-                if let Some(source) = open(run, &mut ticket, false)
-                    && let Some(ticket) = ticket
-                {
+                if let Some((ticket, source)) = open(run, ticket, false) {
                     let result = hash_empty(run, &ticket, &source);
                     finish(run, ticket, result);
                 }
@@ -185,7 +222,12 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
                 Crew::work(run, lane, &shared, batch);
                 (run.options.device)(&shared, When::After);
             }
-            Err(error) => refuse(run, lane, batch, error.kind()),
+            // What was asked for cannot be had for these; each file says so, or is an exception.
+            Err(_) => {
+                drop(samples);
+                batch.into_iter().for_each(|ticket| hash_alone(run, ticket));
+                work_alone(run, lane);
+            }
         }
         return;
     }
@@ -201,17 +243,6 @@ fn samples<T>(batch: &Batch<T>) -> Vec<Source> {
     sources.filter(|source| source.len().is_some()).take(3).collect()
 }
 
-/// Nothing of a lane can be read as was asked for.
-fn refuse<T: Send>(run: &Run<'_, T>, lane: &Lane<T>, first: Batch<T>, why: &ErrorKind) {
-    let mut batch = Some(first);
-    while let Some(tickets) = batch {
-        for ticket in tickets {
-            finish(run, ticket, Err(Failure::Alone(why.to_string())));
-        }
-        batch = lane.batches.pop();
-    }
-}
-
 /// A task is done.
 fn finish<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, result: Result<Hashed, Failure>) {
     let Ticket { number, mut task } = ticket;
@@ -224,23 +255,40 @@ fn finish<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, result: Result<Hashed, F
     run.finish(number, Outcome { task, result: Some(result) });
 }
 
-/// Opens the file of a ticket, unless its hash is known or it cannot be opened: then the ticket is done,
-/// and empty.
-fn open<T: Send>(run: &Run<'_, T>, ticket: &mut Option<Ticket<T>>, direct: bool) -> Option<Source> {
-    let file = ticket.as_ref()?.task.file.as_ref()?;
-    if let Some(known) = run.options.known
-        && let Some((device, stamp)) = file.stat()
-        && let Some(hash) = known(&ticket.as_ref()?.task.tag, device, &stamp)
-    {
-        let hashed = Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device };
-        finish(run, ticket.take()?, Ok(hashed));
-        return None;
+/// The ticket, unless its hash is known: then it is done.
+fn unless_known<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) -> Option<Ticket<T>> {
+    let known = run.options.known.and_then(|known| {
+        let (device, stamp) = ticket.task.file.as_ref()?.stat()?;
+        let hash = known(&ticket.task.tag, device, &stamp)?;
+        Some(Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device })
+    });
+    match known {
+        Some(hashed) => {
+            finish(run, ticket, Ok(hashed));
+            None
+        }
+        None => Some(ticket),
     }
-    let opened = if direct { file.open_direct() } else { file.open() };
+}
+
+/// Opens the file of a ticket. If that fails, the ticket is done.
+fn open<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, direct: bool) -> Option<(Ticket<T>, Source)> {
+    let Some(file) = &ticket.task.file else { return None };
+    let mut tries = 0;
+    let opened = loop {
+        match if direct { file.open_direct() } else { file.open() } {
+            // Others will close theirs.
+            Err(failure) if failure.is_scarcity() && tries < SCARCE_MAX => {
+                tries += 1;
+                thread::sleep(SCARCE);
+            }
+            opened => break opened,
+        }
+    };
     match opened {
-        Ok(source) => Some(source),
+        Ok(source) => Some((ticket, source)),
         Err(failure) => {
-            finish(run, ticket.take()?, Err(failure));
+            finish(run, ticket, Err(failure));
             None
         }
     }
@@ -253,19 +301,15 @@ fn hash_empty<T: Send>(
     source: &Source,
 ) -> Result<Hashed, Failure> {
     let options = run.options.hash;
-    let digest = match rustix::io::pread(source.as_fd(), &mut [0], 0) {
-        Ok(0) => {
-            source.check_unchanged().map_err(crate::Error::from)?;
-            digest_of(&options.mode, b"")
-        }
-        _ => {
-            // As any other that is read to its end.
-            let fresh = ticket.task.file.as_ref().map(super::ToHash::open);
-            let fresh = fresh.transpose()?;
-            crate::hash_source(fresh.as_ref().unwrap_or(source), options)?
-        }
-    };
-    Ok(Hashed::read(digest, source))
+    if let (Ok(0), Some(_)) = (rustix::io::pread(source.as_fd(), &mut [0], 0), &ticket.task.file) {
+        source.check_unchanged().map_err(crate::Error::from)?;
+        return Ok(Hashed::read(digest_of(&options.mode, b""), source));
+    }
+    // As any other that is read to its end.
+    (run.options.alone)(&ticket.task).map(|hashed| match hashed.stamp {
+        Some(stamp) if stamp.len == 0 => hashed.without_stamp(),
+        _ => hashed,
+    })
 }
 
 /// The threads of a lane, and what they share.
@@ -277,6 +321,16 @@ struct Crew<'c, 'r, T> {
     feed: Feed<'c, Reading<'c, T>>,
     small: Threads,
     large: Threads,
+    /// Most files that one thread has open.
+    open_max: usize,
+}
+
+/// Most files that each of so many threads has open at once: a quarter of what the process may have is
+/// theirs, half the walk's.
+fn open_max(jobs: u32) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let all = limit.unwrap_or(u64::MAX) / 4;
+    (all / u64::from(jobs.max(1))).clamp(1, TURNING_BATCH as u64) as usize
 }
 
 /// How many threads there are, and may be.
@@ -357,24 +411,24 @@ impl<'m, T> Reading<'m, T> {
     }
 }
 
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
     fn work(run: &'c Run<'r, T>, lane: &'c Lane<T>, shared: &'c Shared, first: Batch<T>) {
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let most = run.options.hash.config.threads_max.unwrap_or(u32::MAX).max(1);
         let jobs = run.options.jobs.unwrap_or(JOBS) as u32;
-        let one = shared.turns() || most == 1 || jobs == 1;
-        let next = move || Crew::next_large(run, lane);
-        let crew = Crew {
+        // One stream, where a disk turns and nobody said otherwise.
+        let one = most == 1 || jobs == 1 || (shared.turns() && run.options.jobs.is_none());
+        let room = |small| (SLAB_BYTES_MAX / shared.reader_bytes(small).max(1)).max(1) as u32;
+        let large = if one { 0 } else { cores.min(LARGE_THREADS_MAX).min(most).min(room(false)) };
+        let next = move || Crew::next_large(run, lane, large);
+        let mut crew = Crew {
             run,
             lane,
             shared,
             feed: shared.feed(false, next),
-            small: Threads::up_to(if one { 1 } else { jobs.min(most) }),
-            large: Threads::up_to(if one { 0 } else { cores.min(LARGE_THREADS_MAX).min(most) }),
+            small: Threads::up_to(if one { 1 } else { jobs.min(most).min(room(true)) }),
+            large: Threads::up_to(large),
+            open_max: open_max(jobs),
         };
         shared.timed("a device".as_ref(), || {
             thread::scope(|scope| {
@@ -382,27 +436,36 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
                 crew.work_small(scope, Some(first));
             });
         });
-        crew.feed.abandon(|reading, _| {
-            if let Some(ticket) = lock(&reading.ticket).take() {
-                finish(run, ticket, Err(Failure::Alone("it was not read to its end".to_owned())));
+        // Nothing is left here but after threads without a ring.
+        let mut left = Vec::new();
+        crew.feed.abandon(|reading, _| left.extend(lock(&reading.ticket).take()));
+        while let Some(item) = lane.large.try_pop() {
+            if let Large::File(ticket) = item {
+                left.push(ticket);
             }
-        });
+        }
+        left.into_iter().for_each(|ticket| hash_alone(run, ticket));
     }
 
     /// Starts another thread, if there is more to do than there are threads.
     fn grow<'s>(&'s self, scope: &'s Scope<'s, '_>) {
-        if self.lane.batches.is_behind() && self.small.start() {
-            scope.spawn(|| self.work_small(scope, None));
+        let spawn = |threads: &Threads, work: Box<dyn FnOnce() + Send + 's>| {
+            if threads.start() && thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                // Those that there are do it all.
+                threads.end();
+            }
+        };
+        if self.lane.batches.is_behind() {
+            spawn(&self.small, Box::new(|| self.work_small(scope, None)));
         }
-        if self.lane.large.is_behind() && self.large.start() {
-            scope.spawn(|| self.work_large());
+        if self.lane.large.is_behind() {
+            spawn(&self.large, Box::new(|| self.work_large()));
         }
     }
 
     fn work_small<'s>(&'s self, scope: &'s Scope<'s, '_>, first: Option<Batch<T>>) {
-        let reader = self.shared.reader(self.large.most > 0);
-        let mut worker = Worker { crew: self, reader, buffer: Vec::new(), cold: 0 };
-        let mut next = first.or_else(|| self.lane.batches.pop());
+        let mut worker = Worker::new(self, self.large.most > 0);
+        let mut next = first.or_else(|| self.lane.batches.pop(&mut || ()));
         while let Some(mut batch) = next {
             if self.run.is_stopped() {
                 break;
@@ -417,7 +480,7 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
             }
             worker.work(batch);
             self.grow(scope);
-            next = self.lane.batches.pop();
+            next = self.lane.batches.pop(&mut || worker.rest());
         }
         if self.small.end() {
             self.lane.large.close();
@@ -425,31 +488,44 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
     }
 
     fn work_large(&self) {
-        let reader = self.shared.reader(false);
-        let mut worker = Worker { crew: self, reader, buffer: Vec::new(), cold: 0 };
-        while self.lane.large.wait() {
-            if self.run.is_stopped() || !worker.read(&self.feed) {
+        let mut worker = Worker::new(self, false);
+        while self.lane.large.wait(&mut || worker.rest()) {
+            if self.run.is_stopped() {
                 break;
             }
+            if !worker.read(&self.feed) {
+                // Others may have a ring; and each file tells why there is none.
+                while let Some(item) = self.lane.large.try_pop() {
+                    if let Large::File(ticket) = item {
+                        hash_alone(self.run, ticket);
+                    }
+                }
+            }
         }
-        // Where no ring can be had, each still gets its message.
-        while let Some(ticket) = self.lane.large.try_pop() {
-            worker.fail(ticket);
-        }
+        self.large.end();
     }
 
-    /// The next large file, opened.
-    fn next_large(run: &Run<'r, T>, lane: &Lane<T>) -> Option<Member<Reading<'c, T>>> {
-        while let Some(ticket) = lane.large.try_pop() {
-            let mut ticket = Some(ticket);
-            let opened = ticket.as_ref()?.task.file.as_ref().map(super::ToHash::open);
-            match opened? {
-                Ok(source) => {
-                    let state = Reading::new(ticket.take()?, &source);
-                    return Some(Member { source, state });
-                }
-                Err(failure) => finish(run, ticket.take()?, Err(failure)),
+    /// The next large file, opened. Where it is huge, all `threads` are called for.
+    fn next_large(
+        run: &Run<'r, T>,
+        lane: &Lane<T>,
+        threads: u32,
+    ) -> Option<Member<Reading<'c, T>>> {
+        while !run.is_stopped()
+            && let Some(item) = lane.large.try_pop()
+        {
+            let Large::File(ticket) = item else { continue };
+            let Some((ticket, source)) = open(run, ticket, false) else { continue };
+            let Some(len) = source.len() else {
+                let result = hash_empty(run, &ticket, &source);
+                finish(run, ticket, result);
+                continue;
+            };
+            if len >= HUGE_BYTES_MIN {
+                (1..threads).for_each(|_| lane.large.push(Large::Help));
             }
+            let state = Reading::new(ticket, &source);
+            return Some(Member { source, state });
         }
         None
     }
@@ -465,14 +541,28 @@ struct Worker<'w, 'c, 'r, T> {
 }
 
 impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
+    fn new(crew: &'w Crew<'c, 'r, T>, small: bool) -> Self {
+        Worker { crew, reader: crew.shared.reader(small), buffer: Vec::new(), cold: 0 }
+    }
+
+    /// Gives its memory back until there is something to do.
+    fn rest(&mut self) {
+        self.buffer = Vec::new();
+        if let Ok(reader) = &mut self.reader {
+            reader.rest();
+        }
+    }
+
     fn work(&mut self, batch: Batch<T>) {
         let crew = self.crew;
         let mut members = VecDeque::new();
         for ticket in batch {
-            let mut ticket = Some(ticket);
+            let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
-            let Some(source) = open(crew.run, &mut ticket, direct) else { continue };
-            let Some(ticket) = ticket else { continue };
+            if members.len() >= crew.open_max {
+                self.read_members(&mut members);
+            }
+            let Some((ticket, source)) = open(crew.run, ticket, direct) else { continue };
             let wants_ring = crew.shared.wants_ring(&source);
             if source.len().is_some() {
                 self.cold = if wants_ring { self.cold.wrapping_add(1) } else { 0 };
@@ -484,12 +574,18 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
                 let result = self.hash_here(&source);
                 finish(crew.run, ticket, result);
             } else if crew.large.most > 0 && source.len() > Some(crew.shared.small_bytes_max()) {
-                crew.lane.large.push(ticket);
+                crew.lane.large.push(Large::File(ticket));
             } else {
                 let state = Reading::new(ticket, &source);
                 members.push_back(Member { source, state });
             }
         }
+        self.read_members(&mut members);
+    }
+
+    /// Reads what is open, all of it in flight together.
+    fn read_members(&mut self, members: &mut VecDeque<Member<Reading<'c, T>>>) {
+        let crew = self.crew;
         if members.is_empty() {
             return;
         }
@@ -497,11 +593,16 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             // One after another, as they lie there.
             members.make_contiguous().sort_by_cached_key(|member| member.source.physical_place());
         }
-        let members = Mutex::new(members);
-        let feed = crew.shared.feed(crew.large.most > 0, || lock(&members).pop_front());
+        let members = Mutex::new(std::mem::take(members));
+        let mut feed = crew.shared.feed(crew.large.most > 0, || lock(&members).pop_front());
         if !self.read(&feed) {
-            let unread = feed_rest(&feed, &members);
-            unread.into_iter().for_each(|ticket| self.fail(ticket));
+            let mut left = Vec::new();
+            feed.abandon(|reading, _| left.extend(lock(&reading.ticket).take()));
+            drop(feed);
+            let unread = members.into_inner().unwrap_or_else(PoisonError::into_inner);
+            left.extend(unread.into_iter().filter_map(|member| lock(&member.state.ticket).take()));
+            // Each by itself: it may do with less, and tells what is wrong otherwise.
+            left.into_iter().for_each(|ticket| hash_alone(crew.run, ticket));
         }
     }
 
@@ -531,12 +632,15 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             false => &mut self.buffer[..CACHED_BLOCK_BYTES],
         };
         let mut hasher = options.mode.hasher();
+        let mut bytes = 0;
         crew.shared.read_here(source, buffer, |block| {
             hasher.update(block.bytes);
+            bytes += block.bytes.len() as u64;
             (crew.run.options.progress)(Step::Bytes(block.bytes.len() as u64));
             Ok(())
         })?;
-        Ok(Hashed::read(Digest(hasher.finalize_xof()), source))
+        let hashed = Hashed::read(Digest(hasher.finalize_xof()), source);
+        Ok(if bytes == len { hashed } else { hashed.without_stamp() })
     }
 
     /// Reads what `feed` has for now. False: there is no ring to read with.
@@ -544,6 +648,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let (run, mode) = (self.crew.run, &self.crew.run.options.hash.mode);
         let Ok(reader) = &mut self.reader else { return false };
         let block = |reading: &Reading<'c, T>, block: Block<'_>| {
+            if run.is_stopped() {
+                return Err("nobody wants it any more".into());
+            }
             reading.add(mode, &block)?;
             (run.options.progress)(Step::Bytes(block.bytes.len() as u64));
             Ok(())
@@ -566,21 +673,4 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             }
         }
     }
-
-    /// Says of a file that there was nothing to read it with.
-    fn fail(&self, ticket: Ticket<T>) {
-        let why = self.reader.as_ref().err().map_or(String::new(), ToString::to_string);
-        finish(self.crew.run, ticket, Err(Failure::Alone(why)));
-    }
-}
-
-/// The tickets of what was not read: begun, and not even begun.
-fn feed_rest<'m, T: Send>(
-    feed: &Feed<'_, Reading<'m, T>>,
-    members: &Mutex<VecDeque<Member<Reading<'m, T>>>>,
-) -> Vec<Ticket<T>> {
-    let mut tickets = Vec::new();
-    feed.abandon(|reading, _| tickets.extend(lock(&reading.ticket).take()));
-    tickets.extend(lock(members).drain(..).filter_map(|member| lock(&member.state.ticket).take()));
-    tickets
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 
 use super::lane::{self, Lane, Ticket};
-use super::order::{Order, Stop};
+use super::turns::{Stop, Turns};
 use super::{ManyOptions, Outcome, Task, Watch};
 
 /// Most files that are sorted together. A tree that was written in one go lies in the order of its names,
@@ -19,13 +19,16 @@ const BATCH: usize = 64;
 /// One run over all tasks.
 pub(super) struct Run<'a, T> {
     pub(super) options: &'a ManyOptions<'a, T>,
-    order: Order<'a, T>,
+    turns: Turns<'a, T>,
 }
 
 /// The files of a lane that are not sorted into batches yet.
 struct Window<T> {
     lane: Arc<Lane<T>>,
     tickets: Vec<Ticket<T>>,
+    /// Not where files are read one after another.
+    sorts: bool,
+    has_thread: bool,
 }
 
 impl<'a, T: Send> Run<'a, T> {
@@ -33,87 +36,128 @@ impl<'a, T: Send> Run<'a, T> {
         options: &'a ManyOptions<'a, T>,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Run<'a, T> {
-        Run { options, order: Order::new(options.unordered, deliver) }
+        Run { options, turns: Turns::new(options.unordered, deliver) }
     }
 
     /// Works until every task is told of.
-    pub(super) fn run(&self, tasks: impl Iterator<Item = Task<T>>, watch: Option<&dyn Watch>) {
+    pub(super) fn run(
+        &self,
+        tasks: impl Iterator<Item = Option<Task<T>>>,
+        watch: Option<&dyn Watch>,
+    ) {
+        let mut dealt = 0;
         thread::scope(|scope| {
+            let mut watched = None;
             if let Some(watch) = watch {
-                scope.spawn(|| watch.watch(&Stop::of(&self.order)));
+                let stop = Stop::of(&self.turns);
+                let start = move || watch.watch(&stop);
+                // Without it, an interrupt ends the process as it always does.
+                watched = thread::Builder::new().spawn_scoped(scope, start).ok().map(|_| watch);
             }
-            thread::scope(|scope| self.deal_out(tasks, scope));
-            if let Some(watch) = watch {
+            dealt = thread::scope(|scope| self.deal_out(tasks, scope));
+            if let Some(watch) = watched {
                 watch.end();
             }
         });
+        assert_eq!(self.turns.lost(dealt), 0, "tasks of {dealt} were lost");
     }
 
-    /// Gives each task its number, and each file to the lane of its device.
-    fn deal_out<'s>(&'s self, tasks: impl Iterator<Item = Task<T>>, scope: &'s Scope<'s, '_>) {
+    /// Gives each task its number, and each file to the lane of its device. Returns how many there were.
+    fn deal_out<'s>(
+        &'s self,
+        tasks: impl Iterator<Item = Option<Task<T>>>,
+        scope: &'s Scope<'s, '_>,
+    ) -> u64 {
         let mut windows: Vec<Window<T>> = Vec::new();
         let mut by_device = HashMap::new();
-        for (number, task) in (0_u64..).zip(tasks) {
-            if !self.order.has_room(number) {
+        let mut number = 0;
+        for task in tasks {
+            let Some(task) = task else {
+                windows.iter_mut().for_each(|window| window.cut(self));
+                continue;
+            };
+            if !self.turns.has_room(number) {
                 // What is to make room is in there.
-                windows.iter_mut().for_each(Window::cut);
+                windows.iter_mut().for_each(|window| window.cut(self));
             }
-            if !self.order.wait_for_room(number) {
+            if !self.turns.wait_for_room(number) {
                 break;
             }
-            let Some(file) = &task.file else {
-                self.finish(number, Outcome { task: Box::new(task), result: None });
+            let ticket = Ticket { number, task: Box::new(task) };
+            number += 1;
+            let Some(file) = &ticket.task.file else {
+                self.finish(ticket.number, Outcome { task: ticket.task, result: None });
                 continue;
             };
             let device = file.is_regular.then_some(file.device);
             let place = *by_device.entry(device).or_insert_with(|| {
-                let lane = Arc::new(Lane::default());
-                windows.push(Window { lane: Arc::clone(&lane), tickets: Vec::new() });
-                scope.spawn(move || match device {
-                    Some(_) => lane::work(self, &lane),
-                    None => lane::work_alone(self, &lane),
-                });
+                windows.push(self.open_lane(device, scope));
                 windows.len() - 1
             });
-            let window = &mut windows[place];
-            window.tickets.push(Ticket { number, task: Box::new(task) });
-            let is_full = match window.lane.is_hungry() {
-                true => device.is_none() || window.tickets.len() >= BATCH,
-                false => window.tickets.len() >= WINDOW,
-            };
-            if is_full {
-                window.cut();
-            }
+            windows[place].add(ticket, self);
         }
         for window in &mut windows {
-            window.cut();
+            window.cut(self);
             window.lane.close();
         }
+        number
+    }
+
+    /// Starts to work on another device; `None`: on what is read alone.
+    fn open_lane<'s>(&'s self, device: Option<u64>, scope: &'s Scope<'s, '_>) -> Window<T> {
+        let lane = Arc::new(Lane::default());
+        let work = {
+            let lane = Arc::clone(&lane);
+            move || match device {
+                Some(_) => lane::work(self, &lane),
+                None => lane::work_alone(self, &lane),
+            }
+        };
+        let has_thread = thread::Builder::new().spawn_scoped(scope, work).is_ok();
+        Window { lane, tickets: Vec::new(), sorts: device.is_some(), has_thread }
     }
 
     /// Task `number` is done.
     pub(super) fn finish(&self, number: u64, outcome: Outcome<T>) {
-        self.order.finish(number, outcome);
+        self.turns.finish(number, outcome);
     }
 
     /// Whether nobody wants to be told any more.
     pub(super) fn is_stopped(&self) -> bool {
-        self.order.is_stopped()
+        self.turns.is_stopped()
     }
 }
 
-impl<T> Window<T> {
+impl<T: Send> Window<T> {
+    fn add(&mut self, ticket: Ticket<T>, run: &Run<'_, T>) {
+        self.tickets.push(ticket);
+        let enough = match (self.lane.is_hungry(), self.sorts) {
+            (true, false) => 1,
+            (true, true) => BATCH,
+            (false, _) => WINDOW,
+        };
+        if self.tickets.len() >= enough {
+            self.cut(run);
+        }
+    }
+
     /// Sorts the files by where they are, as far as that is known, and gives them to the lane.
-    fn cut(&mut self) {
-        // The sort is stable: where inodes say nothing, the order of the names stays.
-        self.tickets.sort_by_key(Ticket::inode);
+    fn cut(&mut self, run: &Run<'_, T>) {
+        if self.sorts {
+            // The sort is stable: where inodes say nothing, the order of the names stays.
+            self.tickets.sort_by_key(Ticket::inode);
+        }
         let mut tickets = std::mem::take(&mut self.tickets).into_iter();
         loop {
             let batch: Vec<_> = tickets.by_ref().take(BATCH).collect();
             if batch.is_empty() {
                 return;
             }
-            self.lane.push(batch);
+            match self.has_thread {
+                true => self.lane.push(batch),
+                // No thread could be had: then this one.
+                false => batch.into_iter().for_each(|ticket| lane::hash_alone(run, ticket)),
+            }
         }
     }
 }

@@ -2,40 +2,23 @@
 //! Most of it needs root, for loop devices and mounts. What cannot be set up is skipped, and said.
 #![allow(unsafe_code)]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::null_mut;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::support::{Scratch, hex, skip};
+use crate::mounting::{Setup, noise};
+use crate::support::hex;
 
-/// A folder that all paths are relative to, and the commands, the last one first, that undo what was
-/// attached and mounted there: also when an assertion fails.
-struct Setup {
-    scratch: Scratch,
-    undo: Vec<String>,
-}
-
-/// Runs a test that can be had only where its setup works, and says why it does not.
 fn attempt(what: &str, test: impl FnOnce(&mut Setup) -> Result<(), String>) {
-    let mut setup = Setup { scratch: Scratch::new(), undo: Vec::new() };
-    setup.scratch.write("empty", "");
-    if let Err(why) = test(&mut setup) {
-        skip(&format!("--medium, {what}: {why}"));
-    }
+    crate::mounting::attempt(&format!("--medium, {what}"), |setup| {
+        setup.scratch.write("empty", "");
+        test(setup)
+    });
 }
 
 impl Setup {
-    /// Runs a shell command of the setup; gives what it says.
-    fn tool(&self, line: &str) -> Result<String, String> {
-        let output = self.scratch.shell(line);
-        match output.code {
-            0 => Ok(output.stdout().trim().to_owned()),
-            _ => Err(format!("{line}: {}", output.stderr.lines().next().unwrap_or_default())),
-        }
-    }
-
     /// That the folder is on a disk, on a file system of which much is known; whether that is btrfs.
     fn disk(&self) -> Result<bool, String> {
         let known = [0xEF53, 0x5846_5342, 0x9123_683E]; // ext4, XFS, btrfs.
@@ -49,49 +32,20 @@ impl Setup {
         (!said.contains("needs Linux 6.1")).then_some(file_system == known[2]).ok_or(said)
     }
 
-    fn attach(&mut self, file: &str, dio: &str) -> Result<String, String> {
+    fn attach_over_disk(&mut self, file: &str, dio: &str) -> Result<String, String> {
         self.disk()?;
-        let device = self.tool(&format!("losetup --find --show --direct-io={dio} {file}"))?;
-        self.undo.push(format!("losetup --detach {device}"));
-        Ok(device)
+        self.attach(file, dio)
     }
 
-    /// Mounts at `on` with a command that lacks only that.
-    fn mount(&mut self, line: &str) -> Result<(), String> {
-        self.tool(&format!("mkdir -p on && {line} on"))?;
-        self.undo.push("umount on || umount --lazy on".to_owned());
-        Ok(())
-    }
-
-    /// A new file system in the file `backing`, at `on`; gives its loop device.
-    fn make(&mut self, mkfs: &str, mib: u64, options: &str, dio: &str) -> Result<String, String> {
-        self.tool(&format!("truncate -s {mib}M backing && {mkfs} backing"))?;
-        let device = self.attach("backing", dio)?;
-        self.mount(&format!("mount -o {options} {device}")).map(|()| device)
-    }
-
-    /// Writes a file whose pages are clean afterwards, and still in the page cache.
-    fn write(&self, path: &str, content: &[u8]) {
-        File::open(self.scratch.write(path, content)).unwrap().sync_all().unwrap();
-    }
-
-    /// Changes the first byte of `content`, and one of its end, where they lie in `backing`: no page
-    /// cache of what is above knows. Gives the content that is there now.
-    fn change(&self, content: &[u8]) -> Vec<u8> {
-        let path = self.scratch.join("backing");
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        let device = fs::read(path).unwrap();
-        let mut changed = content.to_vec();
-        for at in [0, (content.len() - 1) / 512 * 512] {
-            let mark = &content[at..(at + 512).min(content.len())];
-            let sectors = (0..device.len()).step_by(512);
-            let places: Vec<_> = sectors.filter(|i| device[*i..].starts_with(mark)).collect();
-            let [place] = places[..] else { panic!("it is at {places:?}") };
-            changed[at] = !content[at];
-            file.write_all_at(&changed[at..=at], place as u64).unwrap();
-        }
-        file.sync_all().unwrap();
-        changed
+    fn make_over_disk(
+        &mut self,
+        mkfs: &str,
+        mib: u64,
+        options: &str,
+        dio: &str,
+    ) -> Result<String, String> {
+        self.disk()?;
+        self.make(mkfs, mib, options, dio)
     }
 
     #[track_caller]
@@ -112,14 +66,6 @@ impl Setup {
     }
 }
 
-impl Drop for Setup {
-    fn drop(&mut self) {
-        while let Some(line) = self.undo.pop() {
-            let _ = self.tool(&line);
-        }
-    }
-}
-
 /// A file that stays in the page cache, whoever drops it.
 struct Locked(*mut std::ffi::c_void, usize);
 
@@ -137,13 +83,6 @@ impl Drop for Locked {
         // SAFETY: the mapping is ours, and whole.
         let _ = unsafe { munmap(self.0, self.1) };
     }
-}
-
-/// Content that cannot be compressed, different for each length.
-fn noise(len: usize) -> Vec<u8> {
-    let mut content = vec![0; len];
-    blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut content);
-    content
 }
 
 #[test]
@@ -196,7 +135,8 @@ fn a_file_system_above_another_is_refused() {
 #[test]
 fn what_ext4_journals_or_has_in_the_inode_is_refused() {
     attempt("ext4 with data=journal", |setup| {
-        let device = setup.make("mkfs.ext4 -q -F -O inline_data", 16, "data=journal", "on")?;
+        let device =
+            setup.make_over_disk("mkfs.ext4 -q -F -O inline_data", 16, "data=journal", "on")?;
         setup.write("on/file", &noise(5000));
         setup.refuses("on/file", "data=journal");
         setup.tool("umount on")?;
@@ -211,7 +151,7 @@ fn what_ext4_journals_or_has_in_the_inode_is_refused() {
 #[test]
 fn what_btrfs_compresses_or_inlines_is_refused() {
     attempt("btrfs with compression", |setup| {
-        setup.make("mkfs.btrfs -q", 128, "compress-force", "on")?;
+        setup.make_over_disk("mkfs.btrfs -q", 128, "compress-force", "on")?;
         // Not on the disk yet when it is looked at.
         setup.scratch.write("on/noise", noise(1_000_000));
         setup.hashes("--medium", "on/noise", &noise(1_000_000));
@@ -264,7 +204,7 @@ fn files_follow(
     options: &str,
     engines: &[&str],
 ) -> Result<(), String> {
-    let device = setup.make(mkfs, mib, options, "on")?;
+    let device = setup.make_over_disk(mkfs, mib, options, "on")?;
     for len in [5000, 3_000_001] {
         let path = format!("on/{len}");
         setup.write(&path, &noise(len));
@@ -281,7 +221,7 @@ fn a_change_below_the_page_cache_is_seen() {
     attempt("a change below XFS", |setup| files_follow(setup, "mkfs.xfs -q", 320, "rw", &ENGINES));
     attempt("a change below a block device", |setup| {
         setup.write("backing", &noise(1 << 20));
-        let device = setup.attach("backing", "on")?;
+        let device = setup.attach_over_disk("backing", "on")?;
         follows(setup, &device, &device, &noise(1 << 20), &ENGINES)
     });
 }
@@ -295,7 +235,7 @@ fn a_change_below_btrfs_is_seen() {
     });
     // Where pages of the slots may not be there yet, btrfs reads through the page cache.
     attempt("other engines on btrfs", |setup| {
-        setup.make("mkfs.btrfs -q", 128, "rw", "on")?;
+        setup.make_over_disk("mkfs.btrfs -q", 128, "rw", "on")?;
         setup.write("on/file", &noise(100_000));
         for engine in &ENGINES[2..] {
             let line = format!("--medium {engine} on/file");
@@ -311,15 +251,15 @@ fn a_change_below_btrfs_is_seen() {
 fn what_is_below_the_device_counts() {
     attempt("what is below the device", |setup| {
         setup.write("part", &noise(1 << 20));
-        let device = setup.attach("part", "off")?;
+        let device = setup.attach_over_disk("part", "off")?;
         setup.tool(&format!("addpart {device} 1 0 2048"))?;
         setup.undo.push(format!("delpart {device} 1"));
         setup.refuses(&format!("{device}p1"), "--direct-io=on");
         setup.mount("mount -t tmpfs none")?;
         setup.write("on/disk", &noise(1 << 20));
-        let device = setup.attach("on/disk", "on")?;
+        let device = setup.attach_over_disk("on/disk", "on")?;
         setup.refuses(&device, "tmpfs is in memory");
-        setup.make("mkfs.btrfs -q", 128, "rw", "off")?;
+        setup.make_over_disk("mkfs.btrfs -q", 128, "rw", "off")?;
         setup.write("on/file", &noise(100_000));
         setup.refuses("on/file", "--direct-io=on");
         Ok(())

@@ -1,11 +1,19 @@
 //! Scratch files, running the command, and saying what is not tested.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Content that changes when blocks are swapped: the period is prime to every block size.
 pub(crate) fn content(len: usize) -> Vec<u8> {
@@ -40,6 +48,35 @@ impl Scratch {
         path
     }
 
+    /// Makes a directory, and those that it is in.
+    pub(crate) fn make_dir(&self, name: impl AsRef<Path>) -> PathBuf {
+        let path = self.join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// The command, to be run in this folder.
+    pub(crate) fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(RINGSUM);
+        command.current_dir(&self.0).args(args);
+        command
+    }
+
+    /// The command as somebody whom permissions stop, or `None`, and why is said.
+    pub(crate) fn unprivileged(&self, args: &[&str]) -> Option<Command> {
+        let mut command = self.command(args);
+        if !rustix::process::geteuid().is_root() {
+            return Some(command);
+        }
+        command.uid(65_534).gid(65_534);
+        let mut probe = self.command(&["--version"]);
+        if !probe.uid(65_534).gid(65_534).output().is_ok_and(|output| output.status.success()) {
+            skip("permissions: run as root, and nobody else can reach the build");
+            return None;
+        }
+        Some(command)
+    }
+
     /// Runs the command in this folder.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.run_with(args, b"")
@@ -47,7 +84,7 @@ impl Scratch {
 
     /// Runs the command in this folder with something on standard input.
     pub(crate) fn run_with(&self, args: &[impl AsRef<OsStr>], stdin: &[u8]) -> Output {
-        run(Command::new(RINGSUM).current_dir(&self.0).args(args), stdin)
+        run(&mut self.command(args), stdin)
     }
 
     /// Runs a shell command in this folder, in which `$R` is the command under test.
@@ -84,6 +121,34 @@ impl Output {
         let found = (self.code, String::from_utf8_lossy(&self.stdout), &*self.stderr);
         assert_eq!(found, (code, stdout.into(), stderr));
     }
+
+    /// The same for standard output that may be no UTF-8.
+    #[track_caller]
+    pub(crate) fn expect_bytes(&self, code: i32, stdout: &[u8], stderr: &str) {
+        self.expect(code, &String::from_utf8_lossy(stdout), stderr);
+        assert!(self.stdout == stdout, "other bytes that look the same");
+    }
+}
+
+/// Kills a process that does not end: a test of what must not hang fails, and does not hang itself.
+pub(crate) struct Watchdog {
+    _ended: mpsc::Sender<()>,
+}
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Watchdog {
+    pub(crate) fn of(child: &Child) -> Watchdog {
+        let child = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+        let (_ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let _ = pidfd_send_signal(&child, Signal::KILL);
+            }
+        });
+        Watchdog { _ended }
+    }
 }
 
 pub(crate) fn run(command: &mut Command, stdin: &[u8]) -> Output {
@@ -93,6 +158,7 @@ pub(crate) fn run(command: &mut Command, stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
+    let _watchdog = Watchdog::of(&child);
     // A command that does not read its input leaves, and the write fails: no matter.
     let _ = child.stdin.take().expect("piped").write_all(stdin);
     let output = child.wait_with_output().expect("the command ends");
@@ -105,6 +171,46 @@ pub(crate) fn run(command: &mut Command, stdin: &[u8]) -> Output {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
+}
+
+/// The line of a file with this content, as the command has to print it.
+pub(crate) fn line(content: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for &byte in name {
+        match byte {
+            b'\\' => escaped.extend(b"\\\\"),
+            b'\n' => escaped.extend(b"\\n"),
+            b'\r' => escaped.extend(b"\\r"),
+            other => escaped.push(other),
+        }
+    }
+    let slash = if escaped == name { "" } else { "\\" };
+    [slash.as_bytes(), hex(content).as_bytes(), b"  ", &escaped, b"\n"].concat()
+}
+
+/// The regular files below a folder, with their paths from there, in the order of their bytes.
+pub(crate) fn files_below(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            if kind.is_dir() {
+                directories.push(path);
+            } else if kind.is_file() {
+                let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_owned();
+                files.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// What `-r` has to print of a folder that is called `shown`.
+pub(crate) fn lines_below(root: &Path, shown: &str) -> Vec<u8> {
+    let name = |path: &[u8]| [shown.as_bytes(), b"/", path].concat();
+    files_below(root).iter().flat_map(|(path, content)| line(content, &name(path))).collect()
 }
 
 /// Says on the real standard error, which the test harness does not hide, what is not tested for want

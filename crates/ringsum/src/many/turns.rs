@@ -1,17 +1,20 @@
 //! Who is told of next: what is done waits for what came before it.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
-use super::{Outcome, WAITING_MAX};
+use super::{Outcome, WAITING_MAX, lock};
 
 /// Takes outcomes as they come, and gives them on in the order of their numbers. `deliver` returns
 /// whether it wants more.
-pub(super) struct Order<'a, T> {
+pub(super) struct Turns<'a, T> {
     unordered: bool,
     deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     state: Mutex<State<T>>,
     moved: Condvar,
+    /// Nobody wants any more: the same as in the state, for who only looks.
+    is_stopped: AtomicBool,
 }
 
 struct State<T> {
@@ -25,17 +28,23 @@ struct State<T> {
     is_full: bool,
 }
 
-impl<'a, T> Order<'a, T> {
+impl<'a, T> Turns<'a, T> {
     pub(super) fn new(
         unordered: bool,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
-    ) -> Order<'a, T> {
+    ) -> Turns<'a, T> {
         let state = State { base: 0, turns: VecDeque::new(), is_stopped: false, is_full: false };
-        Order { unordered, deliver, state: Mutex::new(state), moved: Condvar::new() }
+        Turns {
+            unordered,
+            deliver,
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+            is_stopped: AtomicBool::new(false),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Task `number` is done.
@@ -76,6 +85,7 @@ impl<'a, T> Order<'a, T> {
     }
 
     fn make_room(&self, state: &mut State<T>) {
+        self.is_stopped.store(state.is_stopped, Ordering::Relaxed);
         // A call of the kernel, which most of the time nobody needs.
         if std::mem::take(&mut state.is_full) {
             self.moved.notify_all();
@@ -93,20 +103,28 @@ impl<'a, T> Order<'a, T> {
         let mut state = self.state();
         while !state.is_stopped && number - state.base >= WAITING_MAX as u64 {
             state.is_full = true;
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.moved.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         !state.is_stopped
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.state().is_stopped
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Tells of all that are done, whether or not it is their turn, and of nothing more.
+    /// Of so many tasks, those that nobody was told of, though nobody stopped: there are none.
+    pub(super) fn lost(&self, tasks: u64) -> u64 {
+        let state = self.state();
+        if state.is_stopped { 0 } else { tasks - state.base }
+    }
+
+    /// Tells of all files that are done, whether or not it is their turn, and of nothing more: what
+    /// stands for all that came before it (the end of a tree) would not be true.
     fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
         let mut state = self.state();
         for outcome in std::mem::take(&mut state.turns).into_iter().flatten() {
-            if !state.is_stopped {
+            if !state.is_stopped && outcome.result.is_some() {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
         }
@@ -119,8 +137,8 @@ impl<'a, T> Order<'a, T> {
 pub struct Stop<'a>(Box<dyn Fn() + Sync + Send + 'a>);
 
 impl<'a> Stop<'a> {
-    pub(super) fn of<T: Send>(order: &'a Order<'_, T>) -> Stop<'a> {
-        Stop(Box::new(|| order.stop()))
+    pub(super) fn of<T: Send>(turns: &'a Turns<'_, T>) -> Stop<'a> {
+        Stop(Box::new(|| turns.stop()))
     }
 
     /// Tells of what is done already, in its order, and of nothing more.
@@ -132,26 +150,27 @@ impl<'a> Stop<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::many::Task;
+    use crate::many::{Failure, Task};
 
     fn outcome(tag: u64) -> Outcome<u64> {
-        Outcome { task: Box::new(Task { tag, file: None }), result: None }
+        let result = Some(Err(Failure::Alone(String::new())));
+        Outcome { task: Box::new(Task { tag, file: None }), result }
     }
 
-    fn told(unordered: bool, run: impl FnOnce(&Order<'_, u64>)) -> Vec<u64> {
+    fn told(unordered: bool, run: impl FnOnce(&Turns<'_, u64>)) -> Vec<u64> {
         let told = Mutex::new(Vec::new());
         let deliver = |outcome: Outcome<u64>| {
             told.lock().unwrap().push(outcome.task.tag);
             true
         };
-        run(&Order::new(unordered, &deliver));
+        run(&Turns::new(unordered, &deliver));
         told.into_inner().unwrap()
     }
 
     #[test]
     fn each_is_told_of_in_its_turn() {
         let numbers = [3, 1, 0, 2, 5, 4];
-        let finish = |order: &Order<'_, u64>| {
+        let finish = |order: &Turns<'_, u64>| {
             for number in numbers {
                 order.finish(number, outcome(number));
             }
@@ -166,6 +185,8 @@ mod tests {
             for number in [0, 4, 2] {
                 order.finish(number, outcome(number));
             }
+            // It says something about those before it, too.
+            order.finish(3, Outcome { result: None, ..outcome(3) });
             Stop::of(order).now();
             order.finish(1, outcome(1));
             assert!(order.is_stopped() && !order.wait_for_room(1 << 40));

@@ -1,0 +1,112 @@
+//! File systems of a test's own, on loop devices and elsewhere: set up, changed behind the back of the page
+//! cache, and undone. Most of it needs root; what cannot be set up is skipped, and said.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use crate::support::{Scratch, skip};
+
+/// A folder that all paths are relative to, and the commands, the last one first, that undo what was
+/// attached and mounted there: also when an assertion fails.
+pub(crate) struct Setup {
+    pub(crate) scratch: Scratch,
+    pub(crate) undo: Vec<String>,
+}
+
+/// Runs a test that can be had only where its setup works, and says why it does not.
+pub(crate) fn attempt(what: &str, test: impl FnOnce(&mut Setup) -> Result<(), String>) {
+    let mut setup = Setup { scratch: Scratch::new(), undo: Vec::new() };
+    if let Err(why) = test(&mut setup) {
+        skip(&format!("{what}: {why}"));
+    }
+}
+
+impl Setup {
+    /// Runs a shell command of the setup; gives what it says.
+    pub(crate) fn tool(&self, line: &str) -> Result<String, String> {
+        let output = self.scratch.shell(line);
+        match output.code {
+            0 => Ok(output.stdout().trim().to_owned()),
+            _ => Err(format!("{line}: {}", output.stderr.lines().next().unwrap_or_default())),
+        }
+    }
+
+    /// A loop device over a file; `dio`: whether it goes past that file's page cache, `on` or `off`.
+    pub(crate) fn attach(&mut self, file: &str, dio: &str) -> Result<String, String> {
+        let device = self.tool(&format!("losetup --find --show --direct-io={dio} {file}"))?;
+        self.undo.push(format!("losetup --detach {device}"));
+        Ok(device)
+    }
+
+    /// Mounts at `on` with a command that lacks only that.
+    pub(crate) fn mount(&mut self, line: &str) -> Result<(), String> {
+        self.mount_at("on", line)
+    }
+
+    /// The same at another place in the folder.
+    pub(crate) fn mount_at(&mut self, place: &str, line: &str) -> Result<(), String> {
+        self.tool(&format!("mkdir -p {place} && {line} {place}"))?;
+        self.undo.push(format!("umount {place} || umount --lazy {place}"));
+        Ok(())
+    }
+
+    /// A new file system in the file `backing`, at `on`; gives its loop device.
+    pub(crate) fn make(
+        &mut self,
+        mkfs: &str,
+        mib: u64,
+        options: &str,
+        dio: &str,
+    ) -> Result<String, String> {
+        self.tool(&format!("truncate -s {mib}M backing && {mkfs} backing"))?;
+        let device = self.attach("backing", dio)?;
+        self.mount(&format!("mount -o {options} {device}")).map(|()| device)
+    }
+
+    /// Undoes everything, now.
+    pub(crate) fn take_down(&mut self) -> Result<(), String> {
+        while let Some(line) = self.undo.pop() {
+            self.tool(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file whose pages are clean afterwards, and still in the page cache.
+    pub(crate) fn write(&self, path: &str, content: &[u8]) {
+        File::open(self.scratch.write(path, content)).unwrap().sync_all().unwrap();
+    }
+
+    /// Changes the first byte of `content`, and one of its end, where they lie in `backing`: no page
+    /// cache of what is above knows. Gives the content that is there now.
+    pub(crate) fn change(&self, content: &[u8]) -> Vec<u8> {
+        let path = self.scratch.join("backing");
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let device = fs::read(path).unwrap();
+        let mut changed = content.to_vec();
+        for at in [0, (content.len() - 1) / 512 * 512] {
+            let mark = &content[at..(at + 512).min(content.len())];
+            let sectors = (0..device.len()).step_by(512);
+            let places: Vec<_> = sectors.filter(|i| device[*i..].starts_with(mark)).collect();
+            let [place] = places[..] else { panic!("it is at {places:?}") };
+            changed[at] = !content[at];
+            file.write_all_at(&changed[at..=at], place as u64).unwrap();
+        }
+        file.sync_all().unwrap();
+        changed
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        while let Some(line) = self.undo.pop() {
+            let _ = self.tool(&line);
+        }
+    }
+}
+
+/// Content that cannot be compressed, different for each length.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut content = vec![0; len];
+    blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut content);
+    content
+}

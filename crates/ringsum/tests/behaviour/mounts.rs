@@ -1,0 +1,186 @@
+//! Trees on file systems of every kind, and across several: the right hashes warm and cold, and mount points
+//! that `-x` does not cross. Most of it needs root; what cannot be set up is skipped, and said.
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::mounting::{Setup, attempt, noise};
+use crate::support::{files_below, line, lines_below, run};
+
+const LENGTHS: [usize; 10] =
+    [0, 1, 511, 4096, 4097, 40_000, 512 << 10, (512 << 10) + 1, 1_000_003, 3 << 20];
+
+/// Files of all lengths, on the medium as far as there is one, in folders at `root`.
+fn plant(setup: &Setup, root: &str) {
+    for (i, len) in LENGTHS.into_iter().enumerate() {
+        let folder = format!("{root}/{}", ["", "sub", "sub/sub"][i % 3]);
+        setup.scratch.make_dir(&folder);
+        setup.write(&format!("{folder}/{len}"), &noise(len));
+    }
+    setup.write(&format!("{root}/text"), "compress me ".repeat(50_000).as_bytes());
+    // Most of it is a hole.
+    let sparse = File::create_new(setup.scratch.join(root).join("sparse")).unwrap();
+    sparse.set_len(2_000_000).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &noise(5000), 1_234_567).unwrap();
+    sparse.sync_all().unwrap();
+    symlink("text", setup.scratch.join(root).join("link")).unwrap();
+}
+
+/// Drops files from the page cache that are clean.
+fn cool(root: &Path) {
+    for path in files_below(root).into_keys() {
+        let file = File::open(root.join(std::ffi::OsStr::from_bytes(&path))).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
+/// That a tree is printed as it is in whatever way it is read. What cannot be had there is refused for each
+/// file, and nothing wrong is printed.
+fn expect_every_way(setup: &Setup, root: &str) {
+    let expected = lines_below(&setup.scratch.join(root), root);
+    let ways: [&[&str]; 9] = [
+        &[],
+        &["-j1"],
+        &["--cache=buffered"],
+        &["--engine=pool", "--cache=buffered"],
+        &["--engine=mmap"],
+        &["--cache=direct"],
+        &["--cache=dontcache"],
+        &["--engine=io_uring", "--cache=direct"],
+        &["--engine=libaio", "--cache=direct"],
+    ];
+    for (i, way) in ways.into_iter().enumerate() {
+        for is_cold in [false, true] {
+            if is_cold {
+                cool(&setup.scratch.join(root));
+            }
+            let output = setup.scratch.run(&[&["-r", root], way].concat());
+            let case = format!("{root} {way:?}, cold: {is_cold}: {}", output.stderr);
+            // The first ones can be had anywhere.
+            if i >= 5 && output.code == 1 && output.stderr.contains("cannot be used") {
+                let of = |line: &[u8]| expected.windows(line.len()).any(|other| other == line);
+                let mut lines = output.stdout.split_inclusive(|byte| *byte == b'\n');
+                assert!(lines.all(of), "{case}");
+                continue;
+            }
+            assert!(output.stdout == expected, "{case}");
+            assert_eq!((output.code, &*output.stderr), (0, ""), "{case}");
+        }
+    }
+    let list = setup.scratch.run_with(&["--check", "--quiet"], &expected);
+    list.expect(0, "", "");
+}
+
+#[test]
+fn file_systems_on_disks() {
+    let disks = [
+        ("ext4", "mkfs.ext4 -q -F", 32, "rw"),
+        ("XFS", "mkfs.xfs -q", 320, "rw"),
+        ("btrfs", "mkfs.btrfs -q", 128, "rw"),
+        ("btrfs with compression", "mkfs.btrfs -q", 128, "compress-force"),
+    ];
+    for (what, mkfs, mib, options) in disks {
+        attempt(&format!("a tree on {what}"), |setup| {
+            setup.make(mkfs, mib, options, "off")?;
+            plant(setup, "on/t");
+            expect_every_way(setup, "on/t");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn file_systems_in_memory() {
+    attempt("a tree on tmpfs", |setup| {
+        setup.mount("mount -t tmpfs none")?;
+        plant(setup, "on/t");
+        expect_every_way(setup, "on/t");
+        Ok(())
+    });
+    attempt("a tree on /dev/shm", |setup| {
+        setup.tool("stat -f -c %T /dev/shm | grep -x tmpfs")?;
+        let folder = tempfile::tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
+        symlink(folder.path(), setup.scratch.join("shm")).unwrap();
+        plant(setup, "shm");
+        expect_every_way(setup, "shm");
+        Ok(())
+    });
+}
+
+#[test]
+fn file_systems_above_others() {
+    let overlay = "mount -t overlay -o lowerdir=below,upperdir=above,workdir=work none";
+    for (what, line) in [("overlayfs", overlay), ("a FUSE file system", "bindfs below")] {
+        attempt(&format!("a tree on {what}"), |setup| {
+            setup.tool("mkdir below above work")?;
+            plant(setup, "below/t");
+            setup.mount(line)?;
+            expect_every_way(setup, "on/t");
+            // Changed above, gone above, and new there.
+            setup.write("on/t/40000", b"changed");
+            fs::remove_file(setup.scratch.join("on/t/0")).unwrap();
+            setup.write("on/t/sub/new", b"new");
+            expect_every_way(setup, "on/t");
+            Ok(())
+        });
+    }
+}
+
+/// What is on another file system has lanes of its own, and its place in the order all the same.
+#[test]
+fn trees_across_file_systems() {
+    attempt("a tree across file systems", |setup| {
+        plant(setup, "t");
+        setup.mount_at("t/sub/memory", "mount -t tmpfs none")?;
+        setup.make("mkfs.ext4 -q -F", 32, "rw", "off")?;
+        setup.mount_at("t/disk", "mount --bind on")?;
+        plant(setup, "t/sub/memory/t");
+        plant(setup, "on/t");
+        expect_every_way(setup, "t");
+        let mut expected = lines_below(&setup.scratch.join("t"), "t");
+        expected.extend(line(b"", b"t/0"));
+        expected.extend(lines_below(&setup.scratch.join("on"), "on"));
+        setup.scratch.run(&["-r", "t", "t/0", "on"]).expect_bytes(0, &expected, "");
+        Ok(())
+    });
+}
+
+#[test]
+fn mount_points_are_not_crossed_when_told_so() {
+    attempt("-x", |setup| {
+        setup.scratch.make_dir("t/a");
+        for name in ["t/a/x", "t/b", "t/z"] {
+            setup.scratch.write(name, name);
+        }
+        let without = lines_below(&setup.scratch.join("t"), "t");
+        setup.mount_at("t/mount", "mount -t tmpfs none")?;
+        setup.mount_at("t/mount/deeper", "mount -t tmpfs none")?;
+        for name in ["t/mount/y", "t/mount/deeper/x"] {
+            setup.scratch.write(name, name);
+        }
+        let all = lines_below(&setup.scratch.join("t"), "t");
+        assert!(all.len() > without.len());
+        setup.scratch.run(&["-r", "t"]).expect_bytes(0, &all, "");
+        setup.scratch.run(&["-rx", "t"]).expect_bytes(0, &without, "");
+        setup.scratch.run(&["-r", "--one-file-system", "-j1", "t"]).expect_bytes(0, &without, "");
+        // Each directory that is named has a file system of its own.
+        let mounted = line(b"t/mount/y", b"t/mount/y");
+        let both = [&without[..], &mounted].concat();
+        setup.scratch.run(&["-rx", "t", "t/mount"]).expect_bytes(0, &both, "");
+        let mut inside = setup.scratch.command(&["-rx", "."]);
+        let expected = line(b"t/mount/y", b"./y");
+        run(inside.current_dir(setup.scratch.join("t/mount")), b"").expect_bytes(0, &expected, "");
+        // A link that is followed leads across no more than a name does.
+        symlink("../mount", setup.scratch.join("t/a/link")).unwrap();
+        setup.scratch.run(&["-rx", "--follow", "t"]).expect_bytes(0, &without, "");
+        fs::remove_file(setup.scratch.join("t/a/link")).unwrap();
+        // A mount point is an empty directory for the digest of the tree.
+        let digest = setup.scratch.run(&["-rx", "--tree-digest", "t"]);
+        setup.take_down()?;
+        setup.tool("rmdir t/mount/deeper 2>/dev/null; test -z \"$(ls -A t/mount)\"")?;
+        setup.scratch.run(&["-r", "--tree-digest", "t"]).expect_bytes(0, &digest.stdout, "");
+        Ok(())
+    });
+}

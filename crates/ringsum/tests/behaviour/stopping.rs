@@ -1,0 +1,218 @@
+//! Runs that end early: Ctrl-C, a reader that leaves, and an output that takes no more.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Scratch, Watchdog, hex, line, lines_below};
+
+/// A run that is under way.
+struct Running {
+    child: Child,
+    _watchdog: Watchdog,
+}
+
+impl Running {
+    fn start(scratch: &Scratch, args: &[&str]) -> Running {
+        let mut command = scratch.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        Running { _watchdog: Watchdog::of(&child), child }
+    }
+
+    fn stdin(&mut self) -> &mut ChildStdin {
+        self.child.stdin.as_mut().unwrap()
+    }
+
+    fn stdout(&mut self) -> &mut ChildStdout {
+        self.child.stdout.as_mut().unwrap()
+    }
+
+    fn interrupt(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    }
+
+    /// The exit status, and what was printed and not read yet. It keeps its standard input until then.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut printed = String::new();
+        self.stdout().read_to_string(&mut printed).unwrap();
+        (self.child.wait().unwrap().code(), printed)
+    }
+}
+
+/// FIFOs of these names. Opening one to write waits until the command reads it.
+fn make_fifos(scratch: &Scratch, names: &[&str]) {
+    for name in names {
+        mknodat(CWD, scratch.join(name), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    }
+}
+
+fn open_to_write(scratch: &Scratch, name: &str) -> std::fs::File {
+    std::fs::File::options().write(true).open(scratch.join(name)).unwrap()
+}
+
+fn small_tree() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.make_dir("t");
+    for i in 0..20 {
+        scratch.write(format!("t/{i}"), i.to_string());
+    }
+    scratch
+}
+
+#[test]
+fn what_was_finished_is_printed_when_it_is_interrupted() {
+    let scratch = small_tree();
+    make_fifos(&scratch, &["one", "two", "three"]);
+    for args in [
+        &["-r", "t", "one", "two", "three", "t"][..],
+        &["-r", "--unordered", "one", "t", "two", "three"],
+        &["-rj1", "one", "two", "three", "t"],
+        &["-r", "--index=index", "one", "t", "two", "three"],
+    ] {
+        let running = Running::start(&scratch, args);
+        write!(open_to_write(&scratch, "one"), "first").unwrap();
+        // They are read one after another: the first is finished once the second is opened.
+        let mut two = open_to_write(&scratch, "two");
+        two.write_all(b"not all of").unwrap();
+        running.interrupt();
+        let (code, printed) = running.end();
+        assert_eq!(code, Some(130), "{args:?}: {printed}");
+        let first = format!("{}  one\n", hex(b"first"));
+        assert!(printed.contains(&first), "{args:?}: {printed}");
+        // Of the others as many as were finished, and nothing else.
+        let tree = String::from_utf8(lines_below(&scratch.join("t"), "t")).unwrap();
+        let right = |line: &str| tree.contains(line) || first.contains(line);
+        assert!(printed.lines().all(right) && printed.ends_with('\n'), "{args:?}: {printed}");
+        // It is not held up by who holds the other end.
+        drop(two);
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_a_writer_is_interrupted() {
+    let scratch = small_tree();
+    make_fifos(&scratch, &["one", "two"]);
+    let running = Running::start(&scratch, &["-r", "one", "two", "t"]);
+    write!(open_to_write(&scratch, "one"), "first").unwrap();
+    // Nobody opens the other.
+    running.interrupt();
+    let (code, _) = running.end();
+    assert_eq!(code, Some(130));
+}
+
+#[test]
+fn a_run_that_waits_for_names_is_interrupted() {
+    let scratch = small_tree();
+    let mut running = Running::start(&scratch, &["--files-from=-", "-j1"]);
+    // Lines are collected, but not for long: names come until there are some.
+    let (sender, lines) = std::sync::mpsc::channel();
+    let mut stdout = running.child.stdout.take().unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut printed = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = stdout.read(&mut buffer) {
+            printed.extend_from_slice(&buffer[..n]);
+            let _ = sender.send(());
+        }
+        printed
+    });
+    while lines.recv_timeout(std::time::Duration::from_millis(20)).is_err() {
+        running.stdin().write_all("t/3\n".repeat(100).as_bytes()).unwrap();
+    }
+    running.interrupt();
+    let code = running.child.wait().unwrap().code();
+    let printed = reading.join().unwrap();
+    assert_eq!(code, Some(130));
+    let line = line(b"3", b"t/3");
+    let whole = printed.chunks(line.len()).all(|chunk| chunk == line);
+    assert!(whole && !printed.is_empty(), "{}", String::from_utf8_lossy(&printed));
+}
+
+/// Waits until the run takes SIGINT for itself, as the kernel has it.
+fn wait_for_handler(running: &mut Running) {
+    let status = format!("/proc/{}/status", running.child.id());
+    let takes = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (Signal::INT.as_raw() - 1)) != 0
+    };
+    while !takes() {
+        assert!(running.child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_slow_run_is_interrupted() {
+    let scratch = small_tree();
+    scratch.write("large", vec![7; 8 << 20]);
+    scratch.write("list", format!("{}  t/7\n{}  large\n", hex(b"7"), hex(b"other")));
+    for args in [
+        &["-r", "--limit-rate=64K", "t", "large"][..],
+        &["-r", "--limit-rate=64K", "--unordered", "t", "large"],
+        &["-r", "--limit-rate=64K", "--tree-digest", "."],
+        &["--check", "--limit-rate=64K", "list"],
+        &["--check", "--limit-rate=64K", "--engine=pool", "list"],
+        &["-r", "--limit-rate=64K", "--workers=1", "large"],
+    ] {
+        let mut running = Running::start(&scratch, args);
+        wait_for_handler(&mut running);
+        running.interrupt();
+        let (code, printed) = running.end();
+        assert_eq!(code, Some(130), "{args:?}: {printed}");
+        assert!(!printed.contains("large"), "{args:?}: {printed}");
+        assert!(printed.is_empty() || printed.ends_with('\n'), "{args:?}: {printed}");
+    }
+}
+
+/// 2,000 lines are more than a pipe takes.
+fn large_tree() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.make_dir("t");
+    (0..2000).for_each(|i| drop(scratch.write(format!("t/{i}"), "")));
+    scratch
+}
+
+#[test]
+fn a_run_whose_output_nobody_reads_is_interrupted() {
+    let scratch = large_tree();
+    let mut running = Running::start(&scratch, &["-r", "t"]);
+    // As good as full (pages need not be): what is left of the lines does not fit.
+    let full = rustix::pipe::fcntl_getpipe_size(running.stdout()).unwrap() as u64;
+    while rustix::io::ioctl_fionread(running.stdout()).unwrap() < full / 8 * 7 {
+        assert!(running.child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    running.interrupt();
+    assert_eq!(running.child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let scratch = large_tree();
+    for options in ["", "-j1", "--unordered", "--json", "--index=index"] {
+        let script = format!("{{ $R -r {options} t; echo $? >&2; }} | head -n 1 | wc -l");
+        scratch.shell(&script).expect(0, "1\n", "0\n");
+    }
+    let script = "$R -r t > list; { $R --check list; echo $? >&2; } | head -n 1";
+    scratch.shell(script).expect(0, "t/0: OK\n", "0\n");
+}
+
+#[test]
+fn an_output_that_takes_no_more_is_a_failure() {
+    let scratch = large_tree();
+    scratch.make_dir("few");
+    scratch.write("few/a", "a");
+    scratch.write("list", format!("{}  few/a\n", hex(b"a")));
+    let full = "ringsum: standard output: No space left on device (os error 28)\n";
+    for args in ["-r t", "-r few", "-r --tree-digest t", "-r --json few", "-rj1 --unordered t"] {
+        scratch.shell(&format!("$R {args} > /dev/full")).expect(1, "", full);
+    }
+    scratch.shell("$R --check list > /dev/full").expect(1, "", full);
+    scratch.shell("$R -r few --index=index > /dev/full").expect(1, "", full);
+    let closed = "ringsum: standard output is closed\n";
+    scratch.shell("$R -r few >&-").expect(1, "", closed);
+}
