@@ -138,11 +138,15 @@ pub(crate) struct Args {
     #[arg(short = 'x', long, requires = "walks", help_heading = TREES)]
     pub(crate) one_file_system: bool,
 
-    /// With -r: hash only files that match one of these globs; without a slash, their names count
+    /// With -r: hash only files that match one of these globs
+    ///
+    /// A glob without a slash is of names; one with a slash is of the path from the named directory on.
     #[arg(long, value_name = "GLOB", requires = "walks", value_parser = parse_glob, help_heading = TREES)]
     pub(crate) include: Vec<Pattern>,
 
     /// With -r: leave out files and directories that match one of these globs
+    ///
+    /// A glob without a slash is of names; one with a slash is of the path from the named directory on.
     #[arg(long, value_name = "GLOB", requires = "walks", value_parser = parse_glob, help_heading = TREES)]
     pub(crate) exclude: Vec<Pattern>,
 
@@ -174,7 +178,7 @@ pub(crate) struct Args {
         long,
         requires = "recursive",
         conflicts_with_all = [
-            "files_from", "unordered", "keyed", "derive_key", "length", "seek", "include", "exclude", "gitignore",
+            "check", "files_from", "unordered", "keyed", "derive_key", "length", "seek", "include", "exclude", "gitignore",
             "follow",
         ],
         help_heading = TREES
@@ -375,6 +379,20 @@ impl Args {
         {
             return Err(wrong(
                 &"--keyed reads the key from standard input: name the FILEs to hash",
+            ));
+        }
+        // (That they require it counts for nothing to the parser where something else excludes it.)
+        let of_check = args.quiet
+            || args.status
+            || args.ignore_missing
+            || args.strict
+            || args.lenient
+            || args.warn
+            || !args.report_extra.is_empty();
+        if of_check && !args.check {
+            return Err(wrong(
+                &"--quiet, --status, --ignore-missing, --strict, --lenient, --warn and --report-extra go \
+                  with --check",
             ));
         }
         if args.json && args.length > JSON_LENGTH_MAX {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use ringsum::many::{Outcome, Place, Task, ToHash, can_share};
 use ringsum::walk::{Kind, Walk};
@@ -19,38 +19,46 @@ use crate::trees;
 /// What the lists have, as far as that matters for what they do not have.
 #[derive(Default)]
 pub(crate) struct Listed {
-    /// Hashes of absolute names: 16 bytes each, however long the names are.
+    /// Hashes of names: 16 bytes each, however long the names are.
     names: HashSet<[u8; 16]>,
     /// Entries whose file is missing.
     missing: Vec<OwnedEntry>,
+    directories: Directories,
 }
 
 impl Listed {
     /// Takes down an entry.
     pub(crate) fn add(&mut self, entry: &OwnedEntry, is_missing: bool) {
-        self.names.insert(key_of(Path::new(OsStr::from_bytes(&entry.name))));
+        let key = self.directories.key_of(Path::new(OsStr::from_bytes(&entry.name)));
+        self.names.insert(key);
         if is_missing {
             self.missing.push(entry.clone());
         }
     }
 }
 
-/// The same for all ways to write a name, as far as no symbolic link is in it.
-fn key_of(path: &Path) -> [u8; 16] {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut plain = PathBuf::new();
-    for component in absolute.components() {
-        match component {
-            Component::ParentDir => {
-                plain.pop();
-            }
-            other => plain.push(other),
+/// Which directories names lead to. Names that follow each other are in the same one, as a rule.
+#[derive(Default)]
+struct Directories {
+    last: Option<(PathBuf, PathBuf)>,
+}
+
+impl Directories {
+    /// The same for all ways to write a name: its directory is where the kernel finds it.
+    fn key_of(&mut self, path: &Path) -> [u8; 16] {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        if self.last.as_ref().is_none_or(|(given, _)| given != parent) {
+            let found = parent.canonicalize().or_else(|_| std::path::absolute(parent));
+            self.last = Some((parent.to_owned(), found.unwrap_or_else(|_| parent.to_owned())));
         }
+        let directory = self.last.as_ref().map_or(parent, |(_, found)| found);
+        let hash = blake3::hash(directory.join(name).as_os_str().as_bytes());
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.as_bytes()[..16]);
+        key
     }
-    let hash = blake3::hash(plain.as_os_str().as_bytes());
-    let mut key = [0; 16];
-    key.copy_from_slice(&hash.as_bytes()[..16]);
-    key
 }
 
 /// What came up besides the lists.
@@ -88,13 +96,15 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
     }
     // Without anything missing, there is nothing to recognize.
     let (hashes, is_regular) = (!listed.missing.is_empty(), can_share(&session.options.config));
+    let mut directories = Directories::default();
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
+        let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
         match entry.kind() {
             Kind::Failed(error) => {
                 Some(Task { tag: Tag::Failed(name, error.to_string()), file: None })
             }
-            Kind::File if !listed.names.contains(&key_of(Path::new(OsStr::from_bytes(&name)))) => {
+            Kind::File if !listed.names.contains(&key()) => {
                 let (device, inode) = (entry.device(), entry.inode());
                 let file = ToHash { place: Place::Entry(entry), device, inode, is_regular };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })

@@ -221,8 +221,9 @@ impl Memory {
 
 /// File systems whose files the kernel makes up when they are read, by the numbers of `linux/magic.h` and of
 /// their own sources: proc, sysfs, debugfs, tracefs, cgroup, cgroup2, securityfs, configfs, bpf, efivarfs,
-/// pstore, selinuxfs, binfmt_misc.
-const CHANGES_UNSEEN: [u32; 13] = [
+/// pstore, selinuxfs, binfmt_misc. And those in memory, where a store into a mapping moves no time at all:
+/// tmpfs, ramfs, hugetlbfs.
+const CHANGES_UNSEEN: [u32; 16] = [
     0x9fa0,
     0x6265_6572,
     0x6462_6720,
@@ -236,6 +237,9 @@ const CHANGES_UNSEEN: [u32; 13] = [
     0x6165_676c,
     0xf97c_ff8c,
     0x4249_4e4d,
+    0x0102_1994,
+    0x8584_58f6,
+    0x9584_58f6,
 ];
 
 /// Nanoseconds since 1970, by the clock that file systems use.

@@ -30,6 +30,7 @@ impl Globs {
         for Pattern(text) in patterns {
             // A slash at the end says that it is a directory, as it does for rsync.
             let body = text.strip_suffix('/').unwrap_or(text);
+            let body = body.strip_prefix('.').filter(|rest| rest.starts_with('/')).unwrap_or(body);
             let is_path = body.contains('/');
             let body = body.strip_prefix('/').unwrap_or(body);
             let glob = GlobBuilder::new(body).literal_separator(true).build()?;
@@ -151,11 +152,12 @@ mod tests {
 
     #[test]
     fn a_glob_without_a_slash_is_of_names() {
-        let cases: [(&str, &[&str], &[&str]); 6] = [
+        let cases: [(&str, &[&str], &[&str]); 7] = [
             ("*.o", &["a.o", "x/y/a.o", ".o"], &["a.oo", "a.o/b"]),
             ("target", &["target", "x/target"], &["targets", "target/x"]),
             ("target/", &["target", "x/target"], &["targets"]),
             ("/target", &["target"], &["x/target"]),
+            ("./target", &["target"], &["x/target"]),
             ("x/*.o", &["x/a.o"], &["x/y/a.o", "a.o", "z/x/a.o"]),
             ("**/x/*.o", &["x/a.o", "z/x/a.o"], &["a.o"]),
         ];

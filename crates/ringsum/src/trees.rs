@@ -8,6 +8,7 @@ use std::thread;
 
 use ringsum::many::{Place, Task, ToHash, can_share, look_at};
 use ringsum::walk::{Entry, Kind, Walk, WalkOptions};
+use rustix::fs::FileType;
 
 use crate::ahead::Ahead;
 use crate::inputs::{Patient, is_stdin};
@@ -246,6 +247,10 @@ impl Trees<'_> {
         match looked {
             Looked::File(file) => {
                 let Place::Path(path) = &file.place else { return Box::new(std::iter::empty()) };
+                if let Some(what) = self.left_out(&file, path) {
+                    let path = path.as_os_str().as_bytes().to_vec();
+                    return one(told(What::Skipped(path, what)));
+                }
                 let key = self.memory.filter(|_| file.is_regular).map(|_| Memory::key_of(path));
                 one(self.hash(file, key))
             }
@@ -256,6 +261,24 @@ impl Trees<'_> {
                 one(failed(&path, &error))
             }
         }
+    }
+
+    /// What a name stands for, if that is left out: with `-r` and in lists of names, which programs make,
+    /// what is no file is not opened. (Standard input is, and what is named without them.)
+    fn left_out(&self, file: &ToHash, path: &Path) -> Option<&'static str> {
+        let args = self.session.args;
+        let is_meant = !args.recursive && args.files_from.is_none();
+        if file.is_regular || is_stdin(path) || is_meant {
+            return None;
+        }
+        let kind = rustix::fs::stat(path).ok()?.st_mode;
+        Some(match FileType::from_raw_mode(kind) {
+            FileType::Fifo => "a FIFO",
+            FileType::Socket => "a socket",
+            FileType::BlockDevice => "a block device",
+            FileType::CharacterDevice => "a character device",
+            _ => return None,
+        })
     }
 
     fn hash(&self, mut file: ToHash, key: Option<Vec<u8>>) -> TreeTask {

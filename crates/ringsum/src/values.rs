@@ -71,6 +71,9 @@ pub(crate) struct Pattern(pub(crate) String);
 
 /// Checks a glob.
 pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
+    if text.is_empty() {
+        return Err("an empty glob matches nothing".to_owned());
+    }
     globset::Glob::new(text).map_err(|error| error.kind().to_string())?;
     Ok(Pattern(text.to_owned()))
 }
