@@ -62,17 +62,27 @@ fn small_tree() -> Scratch {
     scratch
 }
 
+/// The arguments with the files of the small tree in its place: FIFOs are read where they are named by
+/// themselves, and not with `-r`.
+fn by_name<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    const FILES: [&str; 20] = [
+        "t/0", "t/1", "t/2", "t/3", "t/4", "t/5", "t/6", "t/7", "t/8", "t/9", "t/10", "t/11",
+        "t/12", "t/13", "t/14", "t/15", "t/16", "t/17", "t/18", "t/19",
+    ];
+    args.iter().flat_map(|arg| if *arg == "t" { FILES.to_vec() } else { vec![*arg] }).collect()
+}
+
 #[test]
 fn what_was_finished_is_printed_when_it_is_interrupted() {
     let scratch = small_tree();
     make_fifos(&scratch, &["one", "two", "three"]);
     for args in [
-        &["-r", "t", "one", "two", "three", "t"][..],
-        &["-r", "--unordered", "one", "t", "two", "three"],
-        &["-rj1", "one", "two", "three", "t"],
-        &["-r", "--index=index", "one", "t", "two", "three"],
+        &["t", "one", "two", "three", "t"][..],
+        &["--unordered", "one", "t", "two", "three"],
+        &["-j1", "one", "two", "three", "t"],
+        &["--index=index", "one", "t", "two", "three"],
     ] {
-        let running = Running::start(&scratch, args);
+        let running = Running::start(&scratch, &by_name(args));
         write!(open_to_write(&scratch, "one"), "first").unwrap();
         // They are read one after another: the first is finished once the second is opened.
         let mut two = open_to_write(&scratch, "two");
@@ -95,7 +105,7 @@ fn what_was_finished_is_printed_when_it_is_interrupted() {
 fn a_run_that_waits_for_a_writer_is_interrupted() {
     let scratch = small_tree();
     make_fifos(&scratch, &["one", "two"]);
-    let running = Running::start(&scratch, &["-r", "one", "two", "t"]);
+    let running = Running::start(&scratch, &by_name(&["one", "two", "t"]));
     write!(open_to_write(&scratch, "one"), "first").unwrap();
     // Nobody opens the other.
     running.interrupt();
