@@ -12,9 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rusqlite::Connection;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::mounting::{attempt, noise};
+use crate::stopping::{make_fifos, open_to_write};
 use crate::support::{Output, Scratch, Watchdog, content, files_below, hex, line, lines_below};
 
 /// A file is remembered if it was left alone for so long before it is read.
@@ -548,9 +550,7 @@ fn two_runs_at_once_share_an_index() {
 #[test]
 fn a_run_that_is_interrupted_remembers_what_it_finished() {
     let scratch = tree();
-    for name in ["one", "two"] {
-        mknodat(CWD, scratch.join(name), FileType::Fifo, Mode::from(0o600), 0).unwrap();
-    }
+    make_fifos(&scratch, &["one", "two"]);
     settle();
     // By their names: with -r, FIFOs are left out.
     let names: Vec<_> = files_below(&scratch.join("t"))
@@ -561,16 +561,11 @@ fn a_run_that_is_interrupted_remembers_what_it_finished() {
     let args: Vec<_> = ["--index=index", "one"].into_iter().chain(names).chain(["two"]).collect();
     let mut command = scratch.command(&args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let child = command.spawn().unwrap();
+    let mut child = command.spawn().unwrap();
     let _watchdog = Watchdog::of(&child);
-    let open = |name: &str| File::options().write(true).open(scratch.join(name)).unwrap();
-    open("one").write_all(b"first").unwrap();
-    let _two = open("two");
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&child),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    open_to_write(&scratch, "one", &mut child).write_all(b"first").unwrap();
+    let _two = open_to_write(&scratch, "two", &mut child);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let printed = String::from_utf8(output.stdout).unwrap();

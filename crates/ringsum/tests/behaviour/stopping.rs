@@ -1,9 +1,11 @@
 //! Runs that end early: Ctrl-C, a reader that leaves, and an output that takes no more.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Scratch, Watchdog, hex, line, lines_below};
@@ -42,15 +44,24 @@ impl Running {
     }
 }
 
-/// FIFOs of these names. Opening one to write waits until the command reads it.
-fn make_fifos(scratch: &Scratch, names: &[&str]) {
+/// FIFOs of these names.
+pub(crate) fn make_fifos(scratch: &Scratch, names: &[&str]) {
     for name in names {
         mknodat(CWD, scratch.join(name), FileType::Fifo, Mode::from(0o600), 0).unwrap();
     }
 }
 
-fn open_to_write(scratch: &Scratch, name: &str) -> std::fs::File {
-    std::fs::File::options().write(true).open(scratch.join(name)).unwrap()
+/// Opens a FIFO as soon as the command reads it. (That would wait by itself, but for ever if it never does.)
+pub(crate) fn open_to_write(scratch: &Scratch, name: &str, reader: &mut Child) -> File {
+    loop {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(scratch.join(name), flags, Mode::empty()) {
+            Ok(fd) => return File::from(fd),
+            Err(error) => assert_eq!(error, Errno::NXIO, "{name}"),
+        }
+        assert!(reader.try_wait().unwrap().is_none(), "it ended without reading {name}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 fn small_tree() -> Scratch {
@@ -82,10 +93,10 @@ fn what_was_finished_is_printed_when_it_is_interrupted() {
         &["-j1", "one", "two", "three", "t"],
         &["--index=index", "one", "t", "two", "three"],
     ] {
-        let running = Running::start(&scratch, &by_name(args));
-        write!(open_to_write(&scratch, "one"), "first").unwrap();
+        let mut running = Running::start(&scratch, &by_name(args));
+        write!(open_to_write(&scratch, "one", &mut running.child), "first").unwrap();
         // They are read one after another: the first is finished once the second is opened.
-        let mut two = open_to_write(&scratch, "two");
+        let mut two = open_to_write(&scratch, "two", &mut running.child);
         two.write_all(b"not all of").unwrap();
         running.interrupt();
         let (code, printed) = running.end();
@@ -105,8 +116,8 @@ fn what_was_finished_is_printed_when_it_is_interrupted() {
 fn a_run_that_waits_for_a_writer_is_interrupted() {
     let scratch = small_tree();
     make_fifos(&scratch, &["one", "two"]);
-    let running = Running::start(&scratch, &by_name(&["one", "two", "t"]));
-    write!(open_to_write(&scratch, "one"), "first").unwrap();
+    let mut running = Running::start(&scratch, &by_name(&["one", "two", "t"]));
+    write!(open_to_write(&scratch, "one", &mut running.child), "first").unwrap();
     // Nobody opens the other.
     running.interrupt();
     let (code, _) = running.end();

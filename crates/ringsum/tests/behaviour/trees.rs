@@ -85,6 +85,21 @@ fn every_kind_of_entry() {
     scratch.run(&["-r", "t/link"]).expect(0, &format!("{}  t/link\n", hex(b"in a file")), "");
 }
 
+/// Where names come from programs, what is no file is not opened either, and nothing is waited for.
+#[test]
+fn what_is_no_file_is_left_out_where_it_is_named_too() {
+    let scratch = every_kind();
+    let names = ["t/file", "t/fifo", "t/to-fifo", "t/socket", "/dev/zero"];
+    let expected = format!("{}  t/file\n", hex(b"in a file"));
+    let said = "ringsum: t/fifo: skipped: it is a FIFO\n\
+                ringsum: t/to-fifo: skipped: it is a FIFO\n\
+                ringsum: t/socket: skipped: it is a socket\n\
+                ringsum: /dev/zero: skipped: it is a character device\n";
+    scratch.run(&[&["-r"], &names[..]].concat()).expect(0, &expected, said);
+    let list = names.join("\n");
+    scratch.run_with(&["--files-from=-"], list.as_bytes()).expect(0, &expected, said);
+}
+
 #[test]
 fn links_are_followed_when_told_so() {
     let scratch = every_kind();
