@@ -179,6 +179,24 @@ impl Shared {
         }
     }
 
+    /// Reads a small source, if all of it is in the page cache: one system call, where to ask first would take
+    /// another. For a source that is expected to be there: of one that is not, the kernel starts to read
+    /// ahead, in vain. False: it is not there, or it takes more than this to read it here.
+    ///
+    /// # Errors
+    ///
+    /// A change of the source while it was read.
+    pub fn read_cached(&self, source: &Source, buffer: &mut [u8]) -> Result<bool, ErrorKind> {
+        let is_plain = !self.is_asked && self.rate_limit.is_none() && !self.recording.is_on();
+        if !is_plain || source.is_direct() || source.len() != Some(buffer.len() as u64) {
+            return Ok(false);
+        }
+        match sys::pread_into(source.as_fd(), buffer, 0, libc::RWF_NOWAIT) {
+            Ok(n) if n == buffer.len() => source.unchanged().map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
     /// Reads a whole source on this thread, in blocks of the length of `buffer`, one after another.
     ///
     /// # Errors

@@ -5,8 +5,8 @@
 //! recorder that is off is one branch for each event, and takes no time of day.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -181,18 +181,23 @@ pub(crate) struct Recording {
     stats: Option<Mutex<Stats>>,
     trace: Option<Trace>,
     /// Threads that consumed in this run.
-    threads: AtomicU32,
+    threads: Mutex<Vec<ThreadId>>,
 }
 
 impl Recording {
     pub(crate) fn new(config: &Config) -> Recording {
         let stats = config.stats.then(Mutex::default);
-        Recording { stats, trace: config.trace.clone(), threads: AtomicU32::new(0) }
+        Recording { stats, trace: config.trace.clone(), threads: Mutex::default() }
+    }
+
+    /// Whether anything is taken down.
+    pub(crate) fn is_on(&self) -> bool {
+        self.stats.is_some() || self.trace.is_some()
     }
 
     /// A recorder for this thread, over so many slots. `what` names the thread in a trace.
     pub(crate) fn recorder(&self, what: &str, slots: u32) -> Recorder<'_> {
-        if self.stats.is_none() && self.trace.is_none() {
+        if !self.is_on() {
             return Recorder(None);
         }
         let now = Instant::now();
@@ -208,7 +213,7 @@ impl Recording {
 
     /// Runs `run` and takes down how long it took.
     pub(crate) fn time<R>(&self, name: &Path, run: impl FnOnce() -> R) -> R {
-        if self.stats.is_none() && self.trace.is_none() {
+        if !self.is_on() {
             return run();
         }
         let (start, cpu) = (Instant::now(), cpu_time());
@@ -220,7 +225,8 @@ impl Recording {
         if let Some(mut stats) = self.lock() {
             stats.wall += start.elapsed();
             stats.cpu += cpu_time().saturating_sub(cpu);
-            stats.threads = stats.threads.max(self.threads.swap(0, Ordering::Relaxed));
+            let threads = std::mem::take(&mut *lock(&self.threads)).len();
+            stats.threads = stats.threads.max(threads as u32);
         }
         result
     }
@@ -239,9 +245,13 @@ impl Recording {
         self.lock().map(|stats| stats.clone())
     }
 
-    fn lock(&self) -> Option<std::sync::MutexGuard<'_, Stats>> {
-        self.stats.as_ref().map(|stats| stats.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lock(&self) -> Option<MutexGuard<'_, Stats>> {
+        self.stats.as_ref().map(lock)
     }
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn cpu_time() -> Duration {
@@ -406,7 +416,12 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         if let Some(mut stats) = self.into.lock() {
             stats.bytes += self.stats.bytes;
-            self.into.threads.fetch_add(u32::from(self.stats.bytes > 0), Ordering::Relaxed);
+            // A thread may have had many recorders, one after another.
+            let (mut threads, this) = (lock(&self.into.threads), thread::current().id());
+            if self.stats.bytes > 0 && !threads.contains(&this) {
+                threads.push(this);
+            }
+            drop(threads);
             stats.add_thread(&self.stats);
         }
     }

@@ -536,13 +536,14 @@ struct Worker<'w, 'c, 'r, T> {
     crew: &'w Crew<'c, 'r, T>,
     reader: Result<SharedReader<'w>, ErrorKind>,
     buffer: Vec<u8>,
-    /// Files in a row that were not in the page cache.
+    /// Files in a row that were not in the page cache, or that were.
     cold: u32,
+    warm: u32,
 }
 
 impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn new(crew: &'w Crew<'c, 'r, T>, small: bool) -> Self {
-        Worker { crew, reader: crew.shared.reader(small), buffer: Vec::new(), cold: 0 }
+        Worker { crew, reader: crew.shared.reader(small), buffer: Vec::new(), cold: 0, warm: 0 }
     }
 
     /// Gives its memory back until there is something to do.
@@ -563,9 +564,16 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
                 self.read_members(&mut members);
             }
             let Some((ticket, source)) = open(crew.run, ticket, direct) else { continue };
+            if self.warm >= COLD_MIN
+                && let Some(result) = self.hash_cached(&source)
+            {
+                finish(crew.run, ticket, result);
+                continue;
+            }
             let wants_ring = crew.shared.wants_ring(&source);
             if source.len().is_some() {
                 self.cold = if wants_ring { self.cold.wrapping_add(1) } else { 0 };
+                self.warm = if wants_ring { 0 } else { self.warm.saturating_add(1) };
             }
             if source.len().is_none() {
                 let result = hash_empty(crew.run, &ticket, &source);
@@ -609,6 +617,21 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     /// Whether the next file is hardly in the page cache.
     fn expects_cold(&self) -> bool {
         self.cold >= COLD_MIN && !self.cold.is_multiple_of(COLD_MIN)
+    }
+
+    /// Hashes a small file that is expected to be in the page cache; `None` if it is not.
+    fn hash_cached(&mut self, source: &Source) -> Option<Result<Hashed, Failure>> {
+        let crew = self.crew;
+        let len = source.len().filter(|len| *len <= crew.shared.small_bytes_max())?;
+        let buffer = self.buffer.get_mut(..len as usize)?;
+        match crew.shared.read_cached(source, buffer) {
+            Ok(false) => None,
+            Ok(true) => {
+                (crew.run.options.progress)(Step::Bytes(len));
+                Some(Ok(Hashed::read(digest_of(&crew.run.options.hash.mode, buffer), source)))
+            }
+            Err(error) => Some(Err(error.into())),
+        }
     }
 
     /// Hashes what is in the page cache, or is not worth a ring.
