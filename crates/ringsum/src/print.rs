@@ -1,5 +1,7 @@
 //! What is printed of a file: a line for people and check files, or an object for programs.
 
+use std::borrow::Cow;
+
 use blockring::Stamp;
 use ringsum::Digest;
 use ringsum::checkfile::{self, Style};
@@ -129,11 +131,22 @@ impl<'a> Printer<'a> {
     }
 
     fn short_line(&self, name: &[u8], hash: &[u8; 32]) -> Result<(), OutputError> {
-        let (before, after) = self.around(name);
         let mut digits = [0; 64];
         // 64 digits are what 32 bytes are.
         let _ = hex::encode_to_slice(hash, &mut digits);
-        self.session.output.write(&[&before[..], &digits, &after].concat())
+        let (args, output) = (self.session.args, &self.session.output);
+        let escaped = checkfile::escape(name);
+        if matches!(escaped, Cow::Borrowed(_)) && !(args.no_names || args.zero || args.tag) {
+            // What most lines are, without a detour: there may be millions.
+            let mut line = Vec::with_capacity(64 + 2 + name.len() + 1);
+            line.extend_from_slice(&digits);
+            line.extend_from_slice(b"  ");
+            line.extend_from_slice(&output.name(name));
+            line.push(b'\n');
+            return output.write(&line);
+        }
+        let (before, after) = self.around(name);
+        output.write(&[&before[..], &digits, &after].concat())
     }
 
     fn line(&self, name: &[u8], digest: &Digest) -> Result<(), OutputError> {

@@ -31,9 +31,10 @@ const SPREAD_BYTES_MIN: u64 = 8 << 20;
 /// Blocks of what is in the page cache, in bytes: they stay in the core's own cache.
 const CACHED_BLOCK_BYTES: usize = 256 << 10;
 
-/// After so many files in a row that were not in the page cache, the next are not expected to be, but for
-/// every so many-th.
+/// After so many files in a row that were not in the page cache, or that were, the next are expected to be
+/// the same; and how often somebody looks again whether they are.
 const COLD_MIN: u32 = 8;
+const COLD_LOOK: u32 = 32;
 
 /// How long a thread keeps its memory when there is nothing to do.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -616,7 +617,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
 
     /// Whether the next file is hardly in the page cache.
     fn expects_cold(&self) -> bool {
-        self.cold >= COLD_MIN && !self.cold.is_multiple_of(COLD_MIN)
+        self.cold >= COLD_MIN && !self.cold.is_multiple_of(COLD_LOOK)
     }
 
     /// Hashes a small file that is expected to be in the page cache; `None` if it is not.
