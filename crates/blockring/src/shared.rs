@@ -6,13 +6,15 @@
 //! the caller's business.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
+mod feed;
+
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+pub use feed::{Feed, Member};
+use feed::{InRing, lock};
 
 use crate::choose::{self, Choice, RingPlan, System};
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order, SLOT_ALIGN_BYTES};
@@ -21,7 +23,7 @@ use crate::extents::Extent;
 use crate::facts::{self, Facts, Storage};
 use crate::plan::Plan;
 use crate::profile::{self, Cost};
-use crate::pump::{self, Deliver, Finished, Job, Target, Work};
+use crate::pump::{Deliver, Finished, Job, Work};
 use crate::rate::RateLimit;
 use crate::sequential::{Sequential, is_refusal};
 use crate::source::Source;
@@ -271,194 +273,6 @@ pub struct SharedReader<'s> {
     _priority: Option<priority::Changed>,
 }
 
-/// A file to be read, and what belongs to it.
-#[derive(Debug)]
-pub struct Member<T> {
-    /// The file; it has content.
-    pub source: Source,
-    /// The caller's.
-    pub state: T,
-}
-
-/// Where the rings that share it take their files from.
-pub struct Feed<'s, T> {
-    shared: &'s Shared,
-    block_bytes: u32,
-    next: Box<dyn Fn() -> Option<Member<T>> + Send + Sync + 's>,
-    state: Mutex<State<T>>,
-    /// Files that could not even be begun.
-    refused: Mutex<Vec<(Member<T>, ErrorKind)>>,
-}
-
-struct State<T> {
-    /// Files with parts that were not consumed yet, by the index of their extents.
-    files: Vec<Option<Arc<InRing<T>>>>,
-    free: Vec<usize>,
-    /// The file that is being dealt out, and how far.
-    current: Option<(usize, u64)>,
-    /// Files that come after it.
-    pending: VecDeque<usize>,
-    /// There was none when we last asked.
-    is_dry: bool,
-    is_stopped: bool,
-}
-
-/// A file of which parts are in the rings.
-struct InRing<T> {
-    member: Member<T>,
-    len: u64,
-    flags: i32,
-    align: u32,
-    /// Bytes that were not consumed yet, or given up.
-    left: AtomicU64,
-    failed: Mutex<Option<ErrorKind>>,
-}
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<'s, T> Feed<'s, T> {
-    /// `next` gives the files, or nothing for now; it may open them. Their order is that of the reads.
-    fn new(
-        shared: &'s Shared,
-        block_bytes: u32,
-        next: impl Fn() -> Option<Member<T>> + Send + Sync + 's,
-    ) -> Feed<'s, T> {
-        let state = State {
-            files: Vec::new(),
-            free: Vec::new(),
-            current: None,
-            pending: VecDeque::new(),
-            is_dry: false,
-            is_stopped: false,
-        };
-        Feed {
-            shared,
-            block_bytes,
-            next: Box::new(next),
-            state: Mutex::new(state),
-            refused: Mutex::default(),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        lock(&self.state)
-    }
-
-    fn file(&self, index: u64) -> Option<Arc<InRing<T>>> {
-        self.state().files.get(index as usize).cloned().flatten()
-    }
-
-    /// Takes the next file in, which may have to be opened: others go on meanwhile. False: there is none
-    /// for now.
-    fn take_in(&self) -> bool {
-        loop {
-            let Some(member) = (self.next)() else {
-                self.state().is_dry = true;
-                return false;
-            };
-            match self.shared.target(&member.source) {
-                Ok((flags, align)) => {
-                    let len = member.source.len().unwrap_or(0);
-                    if len == 0 {
-                        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "it is empty");
-                        lock(&self.refused).push((member, ErrorKind::Read { offset: 0, error }));
-                        continue;
-                    }
-                    let (left, failed) = (AtomicU64::new(len), Mutex::default());
-                    let file = Arc::new(InRing { member, len, flags, align, left, failed });
-                    let mut state = self.state();
-                    let index = state.free.pop().unwrap_or(state.files.len());
-                    match state.files.get_mut(index) {
-                        Some(place) => *place = Some(file),
-                        None => state.files.push(Some(file)),
-                    }
-                    state.pending.push_back(index);
-                    return true;
-                }
-                Err(why) => lock(&self.refused).push((member, why)),
-            }
-        }
-    }
-
-    /// So many bytes of a file are done with. Returns whether they were the last.
-    fn finish_part(&self, index: u64, file: &InRing<T>, bytes: u64) -> bool {
-        if file.left.fetch_sub(bytes, Ordering::AcqRel) != bytes {
-            return false;
-        }
-        let mut state = self.state();
-        state.files[index as usize] = None;
-        state.free.push(index as usize);
-        true
-    }
-
-    /// Reads no more of a file than is in flight already. Returns the bytes that are left out.
-    fn give_up(&self, index: u64) -> u64 {
-        let mut state = self.state();
-        match state.current {
-            Some((current, offset)) if current as u64 == index => {
-                state.current = None;
-                state.files[current].as_ref().map_or(0, |file| file.len - offset)
-            }
-            _ => 0,
-        }
-    }
-}
-
-impl<T: Send + Sync> pump::Supply for Feed<'_, T> {
-    fn claim(&self) -> Option<(Extent, Target<'_>)> {
-        let mut state = self.state();
-        let (index, offset) = loop {
-            if state.is_stopped {
-                return None;
-            }
-            if state.current.is_none() {
-                state.current = state.pending.pop_front().map(|index| (index, 0));
-            }
-            if let Some(current) = state.current {
-                break current;
-            }
-            drop(state);
-            if !self.take_in() {
-                return None;
-            }
-            state = self.state();
-        };
-        let file = state.files[index].as_ref()?;
-        let len = (file.len - offset).min(self.block_bytes.into());
-        let target = Target {
-            // SAFETY: the file stays open until all of its extents were consumed or have failed, and
-            // this one was not dealt out yet; this feed outlives the pumps that read from it.
-            fd: unsafe { BorrowedFd::borrow_raw(file.member.source.as_fd().as_raw_fd()) },
-            seekable: true,
-            flags: file.flags,
-            align: file.align,
-            source_len: Some(file.len),
-        };
-        let next = offset + len;
-        state.current = (next < file.len).then_some((index, next));
-        Some((Extent { index: index as u64, offset, len: len as u32 }, target))
-    }
-
-    fn stop(&self) {
-        self.state().is_stopped = true;
-    }
-
-    fn left(&self) -> u64 {
-        let state = self.state();
-        match (state.is_stopped, state.current) {
-            (false, Some((index, offset))) => {
-                let len = state.files[index].as_ref().map_or(0, |file| file.len);
-                (len - offset).div_ceil(self.block_bytes.into())
-            }
-            // How many there will be, is not known.
-            (false, None) if !state.is_dry => 1,
-            _ => 0,
-        }
-    }
-}
-
 impl Shared {
     /// A reader for this thread: of files up to [`small_bytes_max`](Shared::small_bytes_max), with little
     /// memory (2 MiB), or of any.
@@ -548,23 +362,6 @@ impl SharedReader<'_> {
             || may_fall_back,
             |ring| Reader::new(job, ring, ring.slots, false),
         )
-    }
-}
-
-impl<T> Feed<'_, T> {
-    /// Takes back what no reader will finish any more.
-    pub fn abandon(&mut self, mut each: impl FnMut(&T, &Source)) {
-        let mut state = self.state();
-        (state.current, state.pending) = (None, VecDeque::new());
-        state.free.clear();
-        let files = std::mem::take(&mut state.files);
-        drop(state);
-        for file in files.into_iter().flatten() {
-            each(&file.member.state, &file.member.source);
-        }
-        for (member, _) in std::mem::take(&mut *lock(&self.refused)) {
-            each(&member.state, &member.source);
-        }
     }
 }
 

@@ -11,6 +11,8 @@
 //! waits until all before it is done, and then goes to the sink.
 
 mod lane;
+mod queue;
+mod reading;
 mod sequence;
 mod turns;
 

@@ -8,17 +8,17 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use blockring::{
-    Block, BoxError, ErrorKind, Feed, Member, SLAB_BYTES_MAX, Shared, SharedReader, Source,
-};
+use blockring::{Block, ErrorKind, Feed, Member, SLAB_BYTES_MAX, Shared, SharedReader, Source};
 
+use super::queue::Queue;
+use super::reading::Reading;
 use super::sequence::Run;
 use super::{Failure, Found, Hashed, JOBS, Outcome, Step, Task, When, digest_of, lock};
-use crate::{Digest, Mode, Subtree, Tree};
+use crate::Digest;
 
 /// Threads that read large files, if there are as many processors. Each has 8 MiB in flight, and one keeps
 /// a device busy as long as it hashes faster than that delivers.
@@ -35,9 +35,6 @@ const CACHED_BLOCK_BYTES: usize = 256 << 10;
 /// the same; and how often somebody looks again whether they are.
 const COLD_MIN: u32 = 8;
 const COLD_LOOK: u32 = 32;
-
-/// How long a thread keeps its memory when there is nothing to do.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A file of so many bytes is worth all threads that read large files.
 const HUGE_BYTES_MIN: u64 = 32 << 20;
@@ -62,88 +59,6 @@ impl<T> Ticket<T> {
 }
 
 pub(super) type Batch<T> = Vec<Ticket<T>>;
-
-/// A queue that can be closed.
-struct Queue<X> {
-    state: Mutex<Waiting<X>>,
-    some: Condvar,
-}
-
-struct Waiting<X> {
-    queue: VecDeque<X>,
-    is_closed: bool,
-    /// Threads that wait for more.
-    idle: u32,
-}
-
-impl<X> Default for Queue<X> {
-    fn default() -> Self {
-        let state = Waiting { queue: VecDeque::new(), is_closed: false, idle: 0 };
-        Queue { state: Mutex::new(state), some: Condvar::new() }
-    }
-}
-
-impl<X> Queue<X> {
-    fn state(&self) -> MutexGuard<'_, Waiting<X>> {
-        lock(&self.state)
-    }
-
-    fn push(&self, item: X) {
-        let mut state = self.state();
-        state.queue.push_back(item);
-        // A call of the kernel, which most of the time nobody needs.
-        if state.idle > 0 {
-            self.some.notify_one();
-        }
-    }
-
-    fn close(&self) {
-        self.state().is_closed = true;
-        self.some.notify_all();
-    }
-
-    fn try_pop(&self) -> Option<X> {
-        self.state().queue.pop_front()
-    }
-
-    /// Waits until there is something; false when there will not be. `rest` is called when that takes long.
-    fn wait(&self, rest: &mut dyn FnMut()) -> bool {
-        let mut state = self.state();
-        state.idle += 1;
-        let mut is_rested = false;
-        while state.queue.is_empty() && !state.is_closed {
-            let wait =
-                self.some.wait_timeout(state, if is_rested { Duration::MAX } else { PATIENCE });
-            let (waited, time) = wait.unwrap_or_else(PoisonError::into_inner);
-            state = waited;
-            if time.timed_out() && !is_rested {
-                drop(state);
-                rest();
-                is_rested = true;
-                state = self.state();
-            }
-        }
-        state.idle -= 1;
-        !state.queue.is_empty()
-    }
-
-    /// The next; `None` when there will be none.
-    fn pop(&self, rest: &mut dyn FnMut()) -> Option<X> {
-        loop {
-            match (self.wait(rest), self.try_pop()) {
-                (_, Some(item)) => return Some(item),
-                (true, None) => {}
-                (false, None) => return None,
-            }
-        }
-    }
-
-    /// Whether there is more than somebody waits for.
-    fn is_behind(&self) -> bool {
-        let state = self.state();
-        state.queue.len() > state.idle as usize
-    }
-}
 
 /// What is to be done on one device.
 pub(super) struct Lane<T> {
@@ -176,7 +91,7 @@ impl<T> Lane<T> {
 
     /// Whether its threads will soon have nothing to do.
     pub(super) fn is_hungry(&self) -> bool {
-        self.batches.state().queue.len() < 4
+        self.batches.len() < 4
     }
 }
 
@@ -359,56 +274,6 @@ impl Threads {
     /// One has ended. Returns whether it was the last.
     fn end(&self) -> bool {
         self.working.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-}
-
-/// A file on its way through a ring.
-struct Reading<'m, T> {
-    ticket: Mutex<Option<Ticket<T>>>,
-    len: u64,
-    hashing: Mutex<Hashing<'m>>,
-}
-
-/// What is known of its hash.
-enum Hashing<'m> {
-    Nothing,
-    /// It came in one block.
-    Whole(Digest),
-    Parts(Tree<'m>),
-}
-
-impl<'m, T> Reading<'m, T> {
-    fn new(ticket: Ticket<T>, source: &Source) -> Reading<'m, T> {
-        Reading {
-            ticket: Mutex::new(Some(ticket)),
-            len: source.len().unwrap_or(0),
-            hashing: Mutex::new(Hashing::Nothing),
-        }
-    }
-
-    /// Hashes one block, and only puts it into the tree under the lock.
-    fn add(&self, mode: &'m Mode, block: &Block<'_>) -> Result<(), BoxError> {
-        if block.bytes.len() as u64 == self.len {
-            *lock(&self.hashing) = Hashing::Whole(digest_of(mode, block.bytes));
-            return Ok(());
-        }
-        let subtree = Subtree::hash(mode, block.offset, block.bytes);
-        let mut hashing = lock(&self.hashing);
-        if matches!(*hashing, Hashing::Nothing) {
-            *hashing = Hashing::Parts(Tree::new(self.len, mode));
-        }
-        match &mut *hashing {
-            Hashing::Parts(tree) => Ok(tree.add(subtree)?),
-            _ => Err("a block besides the whole".into()),
-        }
-    }
-
-    fn digest(&self) -> Result<Digest, Failure> {
-        match std::mem::replace(&mut *lock(&self.hashing), Hashing::Nothing) {
-            Hashing::Whole(digest) => Ok(digest),
-            Hashing::Parts(tree) => Ok(tree.finish()?),
-            Hashing::Nothing => Err(Failure::Alone("nothing of it was read".to_owned())),
-        }
     }
 }
 
