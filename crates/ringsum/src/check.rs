@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringsum::Digest;
-use ringsum::many::{Failure, Hashed, Outcome, Task, can_share};
+use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash, can_share};
 
 use crate::Status;
 use crate::ahead::Ahead;
@@ -36,28 +37,9 @@ struct Counts {
     extra: u64,
 }
 
-/// What is said of a line in its turn.
-pub(crate) enum Said {
-    Entry(OwnedEntry),
-    /// One that could not even be looked at, or is no file.
-    Unreadable(OwnedEntry, Failure),
-    Malformed {
-        list: Vec<u8>,
-        number: u64,
-        why: String,
-    },
-    /// A list could not be opened, or not be read to its end.
-    BadList {
-        list: Vec<u8>,
-        why: String,
-    },
-    /// The end of a list: its place among the lists, and how many files it names.
-    End {
-        list: Vec<u8>,
-        place: usize,
-        entries: u64,
-    },
-}
+/// What is said of a line in its turn; of an entry with the reason, if its file could not even be looked
+/// at, or is no file.
+struct Said(Line, Option<Failure>);
 
 /// Checks every list; one that cannot be read gives a message, and the others go on.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
@@ -111,28 +93,14 @@ fn check_lists(
 
 /// Looks at the file that a line names.
 fn task_of(line: Line, shares: bool) -> Task<Said> {
-    let told = |tag| Task { tag, file: None };
-    let entry = match line {
-        Line::Entry(entry) => entry,
-        Line::Malformed { list, number, why } => {
-            return told(Said::Malformed { list, number, why });
-        }
-        Line::BadList { list, why } => return told(Said::BadList { list, why }),
-        Line::End { list, place, entries } => {
-            return told(Said::End { list, place, entries });
-        }
+    let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
+    let (file, failure) = match trees::look(OsStr::from_bytes(&entry.name).into()) {
+        Looked::File(file) => (Some(file), None),
+        Looked::Directory(_) => (None, Some(io::Error::from_raw_os_error(libc::EISDIR))),
+        Looked::Failed(_, error) => (None, Some(error)),
     };
-    match trees::look(OsStr::from_bytes(&entry.name).into()) {
-        Looked::File(mut file) => {
-            file.is_regular &= shares;
-            Task { tag: Said::Entry(entry), file: Some(file) }
-        }
-        Looked::Directory(_) => {
-            let failure = Failure::Open(std::io::Error::from_raw_os_error(libc::EISDIR));
-            told(Said::Unreadable(entry, failure))
-        }
-        Looked::Failed(_, error) => told(Said::Unreadable(entry, Failure::Open(error))),
-    }
+    let file = file.map(|file| ToHash { is_regular: file.is_regular && shares, ..file });
+    Task { tag: Said(line, failure.map(Failure::Open)), file }
 }
 
 /// What came of the entries of one list.
@@ -163,13 +131,17 @@ impl<'a> Checking<'a> {
 
     fn tell(&mut self, outcome: Outcome<Said>) -> Result<(), OutputError> {
         let Outcome { task, result } = outcome;
-        match (task.tag, result) {
-            (Said::Entry(entry), Some(result)) => self.compare(entry, result),
-            (Said::Entry(entry), None) => {
-                self.compare(entry, Err(Failure::Alone("it was not read".to_owned())))
+        let Said(line, failure) = task.tag;
+        match line {
+            Line::Entry(entry) => {
+                let result = match (result, failure) {
+                    (Some(result), _) => result,
+                    (None, Some(failure)) => Err(failure),
+                    (None, None) => Err(Failure::Alone("it was not read".to_owned())),
+                };
+                self.compare(entry, result)
             }
-            (Said::Unreadable(entry, failure), _) => self.compare(entry, Err(failure)),
-            (Said::Malformed { list, number, why }, _) => {
+            Line::Malformed { list, number, why } => {
                 self.counts.malformed += 1;
                 let args = self.session.args;
                 // What makes the check fail is named; what is only counted is named on demand, as by GNU.
@@ -180,12 +152,12 @@ impl<'a> Checking<'a> {
                 }
                 Ok(())
             }
-            (Said::BadList { list, why }, _) => {
+            Line::BadList { list, why } => {
                 self.counts.bad_lists += 1;
                 self.session.say_of(&list, &why);
                 Ok(())
             }
-            (Said::End { list, place, entries }, _) => {
+            Line::End { list, place, entries } => {
                 self.lists.entry(place).or_default().end = Some((list, entries));
                 self.end_list(place);
                 Ok(())

@@ -31,8 +31,8 @@ use crate::{Digest, Error, Mode, Options, TreeError};
 use sequence::Run;
 pub use turns::Stop;
 
-/// Most tasks that are begun and not told of yet: what a run keeps in memory is bounded by them, some
-/// 300 bytes each, and by the buffers of its threads.
+/// Most tasks that are begun and not told of yet: what a run keeps in memory is bounded by them (names,
+/// hashes, and what `stat` said) and by the buffers of its threads.
 pub const WAITING_MAX: usize = 32_768;
 
 /// Threads of a device that open and read small files, unless it turns: 16 and 32 of them read a cold tree
