@@ -36,13 +36,16 @@ def shell(command):
     return ["/bin/sh", "-c", f"exec >/dev/null; {command}"]
 
 
-def compare(commands, runs, cold):
-    """The samples of each command, by their names."""
+def compare(commands, runs, cold, warming=None):
+    """The samples of each command, by their names. `warming` runs before each: a kernel may give pages back
+    that nobody reads for some seconds (DAMON), and then not all of them are warm."""
     samples = {name: [] for name in commands}
     for round_ in range(runs if cold else runs + 1):
         for name, command in commands.items():
             if cold:
                 measure.drop_caches()
+            elif warming:
+                subprocess.run(shell(warming), check=True)
             cached = cached_kib()
             sample = measure.run(shell(command))
             sample["cached_mib"] = (cached_kib() - cached) / 1024
@@ -59,10 +62,10 @@ class Bench:
         self.lines = []
         self.raw = (out / "trees.jsonl").open("w")
 
-    def group(self, title, commands, cold, runs=None):
+    def group(self, title, commands, cold, runs=None, warming=None):
         """Runs a group, and adds a table of it; the first command is what the others are compared with."""
         print(title)
-        samples = compare(commands, runs or self.args.runs, cold)
+        samples = compare(commands, runs or self.args.runs, cold, warming)
         for name, each in samples.items():
             for sample in each:
                 sample = {key: round(value, 4) for key, value in sample.items()}
@@ -130,7 +133,8 @@ def main():
             bench.group("Cold", commands, cold=True)
         if wants("warm"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}", short(one): one, short(two): two}
-            bench.group("Warm", commands, cold=False, runs=2 * args.runs + 1)
+            warming = f"xargs -0 cat < {names}"
+            bench.group("Warm", commands, cold=False, runs=2 * args.runs + 1, warming=warming)
         if wants("index"):
             subprocess.run(shell(f"{ringsum} -r --index {index} {tree}"), check=True)
             commands = {

@@ -33,7 +33,7 @@ pub use turns::Stop;
 
 /// Most tasks that are begun and not told of yet: what a run keeps in memory is bounded by them (names,
 /// hashes, and what `stat` said) and by the buffers of its threads.
-pub const WAITING_MAX: usize = 32_768;
+pub const WAITING_MAX: usize = 16_384;
 
 /// Threads of a device that open and read small files, unless it turns: 16 and 32 of them read a cold tree
 /// in the same time, 8 took 10 % longer; each has up to 64 files in work.
@@ -74,7 +74,7 @@ pub enum Place {
 /// What has become of a task.
 pub struct Outcome<T> {
     /// The task.
-    pub task: Box<Task<T>>,
+    pub task: Task<T>,
     /// The hash; `None` where there was nothing to hash.
     pub result: Option<Result<Hashed, Failure>>,
 }

@@ -76,11 +76,16 @@ impl Output {
 
     /// Writes bytes as they are.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
+        self.write_parts(&[bytes])
+    }
+
+    /// Writes bytes as they are, together.
+    pub(crate) fn write_parts(&self, parts: &[&[u8]]) -> Result<(), OutputError> {
         let mut collected = self.collected();
+        parts.iter().for_each(|part| collected.lines.extend_from_slice(part));
         let Some(since) = collected.since else {
-            return Ok(write_all(rustix::stdio::stdout(), bytes)?);
+            return collected.write_out();
         };
-        collected.lines.extend_from_slice(bytes);
         if collected.lines.len() >= COLLECTED_BYTES || since.elapsed() >= COLLECTED_TIME {
             return collected.write_out();
         }
@@ -111,9 +116,11 @@ impl Output {
 
 impl Collected {
     fn write_out(&mut self) -> Result<(), OutputError> {
-        let lines = std::mem::take(&mut self.lines);
         self.since = self.since.map(|_| Instant::now());
-        Ok(write_all(rustix::stdio::stdout(), &lines)?)
+        let written = write_all(rustix::stdio::stdout(), &self.lines);
+        // What could not be written now is not tried again: the run ends with that.
+        self.lines.clear();
+        Ok(written?)
     }
 }
 

@@ -138,15 +138,10 @@ impl<'a> Printer<'a> {
         let escaped = checkfile::escape(name);
         if matches!(escaped, Cow::Borrowed(_)) && !(args.no_names || args.zero || args.tag) {
             // What most lines are, without a detour: there may be millions.
-            let mut line = Vec::with_capacity(64 + 2 + name.len() + 1);
-            line.extend_from_slice(&digits);
-            line.extend_from_slice(b"  ");
-            line.extend_from_slice(&output.name(name));
-            line.push(b'\n');
-            return output.write(&line);
+            return output.write_parts(&[&digits, b"  ", &output.name(name), b"\n"]);
         }
         let (before, after) = self.around(name);
-        output.write(&[&before[..], &digits, &after].concat())
+        output.write_parts(&[&before, &digits, &after])
     }
 
     fn line(&self, name: &[u8], digest: &Digest) -> Result<(), OutputError> {

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
@@ -26,7 +26,10 @@ const LARGE_THREADS_MAX: u32 = 4;
 
 /// What is in the page cache is spread over all processors from this many bytes on: to plan for it and to
 /// start threads takes 0.4 ms, in which one core hashes 2 MiB.
-const SPREAD_BYTES_MIN: u64 = 8 << 20;
+const SPREAD_BYTES_MIN: u64 = 64 << 20;
+
+/// Threads for small files, per processor, as long as all is in the page cache.
+const WARM_THREADS_PER_CORE: u32 = 2;
 
 /// Blocks of what is in the page cache, in bytes: they stay in the core's own cache.
 const CACHED_BLOCK_BYTES: usize = 256 << 10;
@@ -46,15 +49,19 @@ const SCARCE_MAX: u32 = 500;
 /// Most files that are sorted by their physical place on a device that turns.
 const TURNING_BATCH: usize = 512;
 
-/// A task with its number. (Boxed: it goes through many hands.)
+/// A task with its number, and room for what becomes of it. (Boxed: it goes through many hands.)
 pub(super) struct Ticket<T> {
     pub(super) number: u64,
-    pub(super) task: Box<Task<T>>,
+    pub(super) outcome: Box<Outcome<T>>,
 }
 
 impl<T> Ticket<T> {
+    pub(super) fn task(&self) -> &Task<T> {
+        &self.outcome.task
+    }
+
     pub(super) fn inode(&self) -> u64 {
-        self.task.file.as_ref().map_or(0, |file| file.inode)
+        self.task().file.as_ref().map_or(0, |file| file.inode)
     }
 }
 
@@ -110,7 +117,7 @@ pub(super) fn work_alone<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
 /// Hashes one file by itself, unless its hash is known.
 pub(super) fn hash_alone<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) {
     if let Some(ticket) = unless_known(run, ticket) {
-        let result = (run.options.alone)(&ticket.task);
+        let result = (run.options.alone)(ticket.task());
         finish(run, ticket, result);
     }
 }
@@ -154,28 +161,28 @@ fn samples<T>(batch: &Batch<T>) -> Vec<Source> {
     let mut places = vec![0, batch.len() / 2, batch.len().saturating_sub(1)];
     places.extend(1..batch.len());
     places.dedup();
-    let files = places.into_iter().filter_map(|place| batch.get(place)?.task.file.as_ref());
+    let files = places.into_iter().filter_map(|place| batch.get(place)?.task().file.as_ref());
     let sources = files.filter_map(|file| file.open().ok());
     sources.filter(|source| source.len().is_some()).take(3).collect()
 }
 
 /// A task is done.
-fn finish<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, result: Result<Hashed, Failure>) {
-    let Ticket { number, mut task } = ticket;
-    if let Some(file) = &mut task.file {
+fn finish<T: Send>(run: &Run<'_, T>, mut ticket: Ticket<T>, result: Result<Hashed, Failure>) {
+    if let Some(file) = &mut ticket.outcome.task.file {
         file.let_go();
     }
     let known = result.as_ref().ok().filter(|hashed| hashed.is_known());
     let known = known.and_then(|hashed| Some(hashed.stamp?.len)).unwrap_or(0);
     (run.options.progress)(Step::File { known });
-    run.finish(number, Outcome { task, result: Some(result) });
+    ticket.outcome.result = Some(result);
+    run.finish(ticket);
 }
 
 /// The ticket, unless its hash is known: then it is done.
 fn unless_known<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) -> Option<Ticket<T>> {
     let known = run.options.known.and_then(|known| {
-        let (device, stamp) = ticket.task.file.as_ref()?.stat()?;
-        let hash = known(&ticket.task.tag, device, &stamp)?;
+        let (device, stamp) = ticket.task().file.as_ref()?.stat()?;
+        let hash = known(&ticket.task().tag, device, &stamp)?;
         Some(Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device })
     });
     match known {
@@ -189,7 +196,7 @@ fn unless_known<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) -> Option<Ticket<T
 
 /// Opens the file of a ticket. If that fails, the ticket is done.
 fn open<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, direct: bool) -> Option<(Ticket<T>, Source)> {
-    let Some(file) = &ticket.task.file else { return None };
+    let Some(file) = &ticket.task().file else { return None };
     let mut tries = 0;
     let opened = loop {
         match if direct { file.open_direct() } else { file.open() } {
@@ -217,12 +224,13 @@ fn hash_empty<T: Send>(
     source: &Source,
 ) -> Result<Hashed, Failure> {
     let options = run.options.hash;
-    if let (Ok(0), Some(_)) = (rustix::io::pread(source.as_fd(), &mut [0], 0), &ticket.task.file) {
+    if let (Ok(0), Some(_)) = (rustix::io::pread(source.as_fd(), &mut [0], 0), &ticket.task().file)
+    {
         source.check_unchanged().map_err(crate::Error::from)?;
         return Ok(Hashed::read(digest_of(&options.mode, b""), source));
     }
     // As any other that is read to its end.
-    (run.options.alone)(&ticket.task).map(|hashed| match hashed.stamp {
+    (run.options.alone)(ticket.task()).map(|hashed| match hashed.stamp {
         Some(stamp) if stamp.len == 0 => hashed.without_stamp(),
         _ => hashed,
     })
@@ -237,6 +245,10 @@ struct Crew<'c, 'r, T> {
     feed: Feed<'c, Reading<'c, T>>,
     small: Threads,
     large: Threads,
+    /// Something was not in the page cache: threads wait for the device, and more of them help.
+    met_cold: AtomicBool,
+    /// Threads for small files until then.
+    warm_most: u32,
     /// Most files that one thread has open.
     open_max: usize,
 }
@@ -294,6 +306,8 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
             feed: shared.feed(false, next),
             small: Threads::up_to(if one { 1 } else { jobs.min(most).min(room(true)) }),
             large: Threads::up_to(large),
+            met_cold: AtomicBool::new(false),
+            warm_most: WARM_THREADS_PER_CORE * cores,
             open_max: open_max(jobs),
         };
         shared.timed("a device".as_ref(), || {
@@ -321,7 +335,11 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
                 threads.end();
             }
         };
-        if self.lane.batches.is_behind() {
+        let most = match self.met_cold.load(Ordering::Relaxed) || self.run.options.jobs.is_some() {
+            true => self.small.most,
+            false => self.warm_most,
+        };
+        if self.lane.batches.is_behind() && self.small.started.load(Ordering::Relaxed) < most {
             spawn(&self.small, Box::new(|| self.work_small(scope, None)));
         }
         if self.lane.large.is_behind() {
@@ -423,6 +441,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn work(&mut self, batch: Batch<T>) {
         let crew = self.crew;
         let mut members = VecDeque::new();
+        let is_one_of_many = batch.len() > 1 && crew.small.most > 1;
         for ticket in batch {
             let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
@@ -438,12 +457,21 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             }
             let wants_ring = crew.shared.wants_ring(&source);
             if source.len().is_some() {
+                if wants_ring {
+                    crew.met_cold.store(true, Ordering::Relaxed);
+                }
                 self.cold = if wants_ring { self.cold.wrapping_add(1) } else { 0 };
                 self.warm = if wants_ring { 0 } else { self.warm.saturating_add(1) };
             }
             if source.len().is_none() {
                 let result = hash_empty(crew.run, &ticket, &source);
                 finish(crew.run, ticket, result);
+            } else if !wants_ring
+                && is_one_of_many
+                && source.len() > Some(crew.shared.small_bytes_max())
+            {
+                // A batch of many such would keep one thread for long, and all others waiting for its turn.
+                crew.lane.batches.push_first(vec![ticket]);
             } else if !wants_ring {
                 let result = self.hash_here(&source);
                 finish(crew.run, ticket, result);
@@ -549,7 +577,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             let result = match result {
                 Ok(()) => reading.digest().map(|digest| Hashed::read(digest, source)),
                 // It is not as the others of its device: what it is itself tells.
-                Err(error) if error.is_refusal() => (run.options.alone)(&ticket.task),
+                Err(error) if error.is_refusal() => (run.options.alone)(ticket.task()),
                 Err(error) => Err(error.into()),
             };
             finish(run, ticket, result);

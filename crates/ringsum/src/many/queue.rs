@@ -35,8 +35,17 @@ impl<X> Queue<X> {
     }
 
     pub(super) fn push(&self, item: X) {
+        self.put(|queue| queue.push_back(item));
+    }
+
+    /// Puts it before all others.
+    pub(super) fn push_first(&self, item: X) {
+        self.put(|queue| queue.push_front(item));
+    }
+
+    fn put(&self, put: impl FnOnce(&mut VecDeque<X>)) {
         let mut state = self.state();
-        state.queue.push_back(item);
+        put(&mut state.queue);
         // A call of the kernel, which most of the time nobody needs.
         if state.idle > 0 {
             self.some.notify_one();

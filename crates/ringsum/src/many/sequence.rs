@@ -83,10 +83,10 @@ impl<'a, T: Send> Run<'a, T> {
             if !self.turns.wait_for_room(number) {
                 break;
             }
-            let ticket = Ticket { number, task: Box::new(task) };
+            let ticket = Ticket { number, outcome: Box::new(Outcome { task, result: None }) };
             number += 1;
-            let Some(file) = &ticket.task.file else {
-                self.finish(ticket.number, Outcome { task: ticket.task, result: None });
+            let Some(file) = &ticket.task().file else {
+                self.finish(ticket);
                 continue;
             };
             let device = file.is_regular.then_some(file.device);
@@ -117,9 +117,9 @@ impl<'a, T: Send> Run<'a, T> {
         Window { lane, tickets: Vec::new(), sorts: device.is_some(), has_thread }
     }
 
-    /// Task `number` is done.
-    pub(super) fn finish(&self, number: u64, outcome: Outcome<T>) {
-        self.turns.finish(number, outcome);
+    /// A task is done.
+    pub(super) fn finish(&self, ticket: Ticket<T>) {
+        self.turns.finish(ticket.number, ticket.outcome);
     }
 
     /// Whether nobody wants to be told any more.

@@ -48,13 +48,13 @@ impl<'a, T> Turns<'a, T> {
     }
 
     /// Task `number` is done.
-    pub(super) fn finish(&self, number: u64, outcome: Outcome<T>) {
+    pub(super) fn finish(&self, number: u64, outcome: Box<Outcome<T>>) {
         let mut state = self.state();
         if state.is_stopped {
             return;
         }
         if self.unordered {
-            state.is_stopped = !(self.deliver)(outcome);
+            state.is_stopped = !(self.deliver)(*outcome);
             state.base += 1;
             self.make_room(&mut state);
             return;
@@ -63,7 +63,7 @@ impl<'a, T> Turns<'a, T> {
         if state.turns.len() <= place {
             state.turns.resize_with(place + 1, || None);
         }
-        state.turns[place] = Some(Box::new(outcome));
+        state.turns[place] = Some(outcome);
         if place == 0 {
             self.tell(&mut state);
         }
@@ -152,9 +152,9 @@ mod tests {
     use super::*;
     use crate::many::{Failure, Task};
 
-    fn outcome(tag: u64) -> Outcome<u64> {
+    fn outcome(tag: u64) -> Box<Outcome<u64>> {
         let result = Some(Err(Failure::Alone(String::new())));
-        Outcome { task: Box::new(Task { tag, file: None }), result }
+        Box::new(Outcome { task: Task { tag, file: None }, result })
     }
 
     fn told(unordered: bool, run: impl FnOnce(&Turns<'_, u64>)) -> Vec<u64> {
@@ -186,7 +186,7 @@ mod tests {
                 order.finish(number, outcome(number));
             }
             // It says something about those before it, too.
-            order.finish(3, Outcome { result: None, ..outcome(3) });
+            order.finish(3, Box::new(Outcome { result: None, ..*outcome(3) }));
             Stop::of(order).now();
             order.finish(1, outcome(1));
             assert!(order.is_stopped() && !order.wait_for_room(1 << 40));
