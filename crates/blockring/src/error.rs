@@ -75,6 +75,16 @@ pub enum ErrorKind {
     /// What the medium itself holds cannot be read here, and that was asked for.
     #[error("what the medium holds cannot be verified here: {0}")]
     Medium(String),
+    /// Where the bytes went on to takes no more of them.
+    #[error("{to}: {}; {bytes} bytes went there, and the rest was not read", went_away(.error), to = .to.display())]
+    Onward {
+        /// What it is called.
+        to: PathBuf,
+        /// Bytes that went there before.
+        bytes: u64,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The consumer stopped the run.
     #[error("{0}")]
     Consumer(BoxError),
@@ -114,6 +124,13 @@ impl fmt::Display for Change {
                 "its ctime is another: its data, a name, a link or its permissions changed",
             ),
         }
+    }
+}
+
+fn went_away(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => "whoever read it has left".to_owned(),
+        _ => error.to_string(),
     }
 }
 

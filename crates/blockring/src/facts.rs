@@ -77,6 +77,13 @@ impl Facts {
             true => seek_within(file, len, align),
             false => direct_read(file, 0, align).map(|_| None),
         });
+        if let Ok(align) = facts.direct
+            && !source.start().is_multiple_of(align.into())
+        {
+            let start = source.start();
+            let why = format!("it is read from byte {start} on, which is no multiple of {align}");
+            (facts.direct, facts.direct_file) = (Err(why), None);
+        }
         facts
     }
 

@@ -66,6 +66,8 @@ mod extents;
 mod facts;
 mod handover;
 mod medium;
+mod onward;
+pub mod pipe;
 mod plan;
 mod profile;
 mod pump;
@@ -77,6 +79,7 @@ mod shared;
 mod slab;
 mod source;
 mod stats;
+mod stream;
 mod sync;
 mod sys;
 mod trace;
@@ -90,6 +93,7 @@ pub use config::{
     SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
 };
 pub use error::{BoxError, Change, Error, ErrorKind};
+pub use onward::{Incomplete, Onward};
 pub use plan::Plan;
 pub use rate::RateLimit;
 pub use shared::{Feed, Member, Shared, SharedReader};

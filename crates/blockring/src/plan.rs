@@ -11,24 +11,27 @@ use std::thread;
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::choose::{self, Choice, RingPlan, Spread, System};
+use crate::choose::{self, Choice, RingPlan, Spread, StreamFacts, System};
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order};
 use crate::engine;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::extents::Extents;
 use crate::facts::Facts;
+use crate::onward::Onward;
+use crate::pipe;
 use crate::profile;
 use crate::pump::{Job, Target, Work};
 use crate::rate::RateLimit;
 use crate::sequential::Sequential;
 use crate::source::{Source, SourceKind};
 use crate::stats::{Recording, Stats};
+use crate::stream::{self, Stream};
 use crate::sys::priority;
 use crate::workers::{self, Block};
 
-/// What a pipe is enlarged to, in bytes: the most that a user without privileges may ask for
-/// (`/proc/sys/fs/pipe-max-size`). Each wake-up then moves 16 times what the default of 64 KiB does.
-const PIPE_BYTES: usize = 1 << 20;
+/// What a read must bring, at least, for whoever writes to be ahead, in bytes: a smaller pipe is full at any
+/// time.
+const FULL_BYTES_MIN: usize = 64 << 10;
 
 /// Largest file that is read in one go, in bytes.
 const WHOLE_BYTES_MAX: u64 = profile::BUILT_IN.block_bytes as u64;
@@ -56,7 +59,7 @@ enum Way {
     /// Through the ring. An engine that was asked for is not replaced.
     Ring { ring: RingPlan, engine_asked: bool },
     /// The same, to wherever the end is. What was asked for can be had only if there is nothing to read.
-    Stream { ring: RingPlan, asked: Asked },
+    Stream { ring: RingPlan, asked: Asked, full_bytes: u32 },
 }
 
 /// What a stream cannot have.
@@ -68,6 +71,18 @@ struct Asked {
 }
 
 impl Asked {
+    /// Runs `read`, whose consumers check first whether they may.
+    fn or_refuse(
+        &self,
+        source: &Source,
+        read: impl FnOnce(&Refusal<'_>) -> Result<(), ErrorKind>,
+    ) -> Result<(), ErrorKind> {
+        let refusal = Refusal { asked: self, source, refused: Mutex::default() };
+        let result = read(&refusal);
+        let refused = refusal.refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        refused.map_or(result, Err)
+    }
+
     fn refuse_for(&self, source: &Source) -> Result<(), ErrorKind> {
         let what = what_stream(source);
         if self.medium {
@@ -88,9 +103,29 @@ impl Asked {
     }
 }
 
+/// Refuses what was asked for when the first bytes come.
+struct Refusal<'a> {
+    asked: &'a Asked,
+    source: &'a Source,
+    refused: Mutex<Option<ErrorKind>>,
+}
+
+impl Refusal<'_> {
+    fn check(&self) -> Result<(), BoxError> {
+        self.asked.refuse_for(self.source).map_err(|kind| {
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+            "refused".into()
+        })
+    }
+}
+
+fn cores() -> u32 {
+    thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
 fn what_stream(source: &Source) -> &'static str {
     match source.kind() {
-        SourceKind::File if source.is_begun() => "a file that was begun",
+        SourceKind::File if source.is_begun() => "a file that is read as it comes",
         SourceKind::File => "a file that does not say how long it is",
         kind => kind.name(),
     }
@@ -127,23 +162,25 @@ impl<'s> Plan<'s> {
         order: Order,
     ) -> Result<(Way, Order, Option<File>, Vec<Choice>), ErrorKind> {
         let Some(len) = source.len() else {
-            let (way, choices) = Plan::stream(source, config)?;
-            return Ok((way, Order::InOrder, None, choices));
+            let (way, choices) = Plan::stream(source, config, order)?;
+            let order = if config.in_order { Order::InOrder } else { order };
+            return Ok((way, order, None, choices));
         };
-        if len <= WHOLE_BYTES_MAX && config.is_auto() && source.kind() == SourceKind::File {
+        let left = len - source.start();
+        if left <= WHOLE_BYTES_MAX && config.is_auto() && source.kind() == SourceKind::File {
             let choice = Choice {
                 what: "engine",
                 value: "one pread".to_owned(),
-                why: format!("{len} bytes are no more than one block: no ring, no threads"),
+                why: format!("{left} bytes are no more than one block: no ring, no threads"),
             };
-            return Ok((Way::Whole(len as u32), order, None, vec![choice]));
+            return Ok((Way::Whole(left as u32), order, None, vec![choice]));
         }
         let mut facts = Facts::of(source, len, config);
         let system = System {
             io_uring: &engine::io_uring::usable,
             libaio: &engine::libaio::usable,
             profile: &profile::BUILT_IN,
-            cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            cores: cores(),
         };
         let (ring, choices) = choose::decide(&facts, config, order, &system)?;
         let direct = facts.direct_file.take().filter(|_| ring.cache == CacheMode::Direct);
@@ -159,7 +196,11 @@ impl<'s> Plan<'s> {
         Ok((Way::Ring { ring, engine_asked }, order, own, choices))
     }
 
-    fn stream(source: &'s Source, config: &Config) -> Result<(Way, Vec<Choice>), ErrorKind> {
+    fn stream(
+        source: &'s Source,
+        config: &Config,
+        order: Order,
+    ) -> Result<(Way, Vec<Choice>), ErrorKind> {
         // A regular file of length 0 is empty as a rule, and nothing can be read with any engine. But
         // only reading shows that.
         let may_be_empty = source.kind() == SourceKind::File && !source.is_begun();
@@ -175,8 +216,12 @@ impl<'s> Plan<'s> {
             true => "its length is 0, and only reading tells whether it has content",
             false => "it is read from where it is, once and in order",
         };
-        let (ring, choices) = choose::decide_stream(source.kind().name(), why, config);
-        Ok((Way::Stream { ring, asked }, choices))
+        let pipe = (source.kind() == SourceKind::Pipe).then(|| pipe::enlarge(source)).flatten();
+        let facts = StreamFacts { what: source.kind().name(), why, pipe, cores: cores() };
+        let (ring, choices) = choose::decide_stream(&facts, config, order);
+        // What a single read can bring: of anything but a pipe, all that is asked for.
+        let full_bytes = pipe.map_or(u32::MAX, |pipe| pipe.is.max(FULL_BYTES_MIN) as u32);
+        Ok((Way::Stream { ring, asked, full_bytes }, choices))
     }
 
     /// Each choice with its reason, in a fixed order.
@@ -231,8 +276,7 @@ impl<'s> Plan<'s> {
         &self,
         consume: impl FnMut(Block<'_>) -> Result<(), BoxError> + Send,
     ) -> Result<(), Error> {
-        let range = 0..self.source.len().unwrap_or(u64::MAX);
-        self.range_in_order(range, consume)
+        self.range_in_order(self.all(), consume)
     }
 
     /// Reads the whole source and gives each block to `consume` as it comes, on several threads at
@@ -249,8 +293,41 @@ impl<'s> Plan<'s> {
         &self,
         consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
     ) -> Result<(), Error> {
-        let range = 0..self.source.len().unwrap_or(u64::MAX);
-        self.range_any_order(range, consume)
+        self.range_any_order(self.all(), consume)
+    }
+
+    /// What a run is over: from where reading starts to the end.
+    fn all(&self) -> Range<u64> {
+        self.source.start()..self.source.len().unwrap_or(u64::MAX)
+    }
+
+    /// Reads a stream and gives each block to `consume`, as [`any_order`](Plan::any_order) does, while all of it
+    /// goes on to `onward`, in its order. A source that has places is read from its file position, if it
+    /// was opened [as a stream](Source::from_stream).
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_order`](Plan::in_order); [`ErrorKind::Onward`] when the output takes no more.
+    ///
+    /// # Panics
+    ///
+    /// When `consume` does; or when the plan is of a source that is no stream, or for blocks in order.
+    pub fn pass_on(
+        &self,
+        onward: &mut Onward,
+        consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
+    ) -> Result<(), Error> {
+        let is_stream = matches!(self.way, Way::Stream { .. }) && self.order == Order::AnyOrder;
+        assert!(is_stream, "only a stream in any order is passed on");
+        self.run(|| self.read_by_turns(Some(onward), &consume))
+    }
+
+    /// How bytes go to the output of `onward`, in words: as one more of the [choices](Plan::choices).
+    pub fn note_onward(&mut self, onward: &Onward) {
+        if let Some((value, why)) = onward.way_from(self.source.as_fd()) {
+            let (value, why) = (value.to_owned(), why.to_owned());
+            self.choices.push(Choice { what: "onward", value, why });
+        }
     }
 
     /// What the start of a range must be a multiple of, in bytes: the alignment of direct reads, 512
@@ -290,6 +367,9 @@ impl<'s> Plan<'s> {
             Way::Ring { ring, .. } if ring.order == Order::AnyOrder => {
                 self.with_job(range, |job, ring| workers::spread(job, ring, &consume))
             }
+            Way::Stream { .. } if self.order == Order::AnyOrder => {
+                self.read_by_turns(None, &consume)
+            }
             _ => self.read_in_order(range, &mut |block| consume(block)),
         })
     }
@@ -311,22 +391,35 @@ impl<'s> Plan<'s> {
         match &self.way {
             Way::Whole(_) => self.read_whole(range, consume),
             Way::Ring { .. } => read(range, consume),
-            Way::Stream { asked, .. } => {
-                if self.source.kind() == SourceKind::Pipe {
-                    // Refused where the user's pipes hold enough already: then it stays as it is.
-                    let _ = rustix::pipe::fcntl_setpipe_size(self.source.file(), PIPE_BYTES);
-                }
-                let mut refused = None;
-                let result = read(0..u64::MAX, &mut |block| match asked.refuse_for(self.source) {
-                    Ok(()) => consume(block),
-                    Err(kind) => {
-                        refused = Some(kind);
-                        Err("refused".into())
-                    }
-                });
-                refused.map_or(result, Err)
-            }
+            Way::Stream { asked, .. } => asked.or_refuse(self.source, |refusal| {
+                let mut consume = |block: Block<'_>| {
+                    refusal.check()?;
+                    consume(block)
+                };
+                read(0..u64::MAX, &mut consume)
+            }),
         }
+    }
+
+    fn read_by_turns(
+        &self,
+        onward: Option<&mut Onward>,
+        consume: workers::ConsumeAnyOrder<'_>,
+    ) -> Result<(), ErrorKind> {
+        let Way::Stream { ring, asked, full_bytes } = &self.way else { return Ok(()) };
+        let stream = Stream {
+            fd: self.source.as_fd(),
+            plan: ring,
+            full_bytes: *full_bytes,
+            rate_limit: self.rate_limit.as_ref(),
+            recording: &self.recording,
+        };
+        asked.or_refuse(self.source, |refusal| {
+            stream::by_turns(&stream, onward, &|block| {
+                refusal.check()?;
+                consume(block)
+            })
+        })
     }
 
     /// A run from its first read to the last look at the source.

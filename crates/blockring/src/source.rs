@@ -88,6 +88,8 @@ pub struct Source {
     /// Device number: the one that holds a file, or the one that a device file stands for.
     device: u64,
     stamp: Stamp,
+    /// Where reading starts, in bytes.
+    start: u64,
     /// Read from the file position to the end, whatever it is.
     is_stream: bool,
     /// Opened with `O_DIRECT`.
@@ -146,7 +148,17 @@ impl Source {
             SourceKind::CharDevice
         };
         let stamp = Stamp::of(&stat);
-        Ok(Source { file, path, kind, len, device, stamp, is_stream: false, is_direct: false })
+        Ok(Source {
+            file,
+            path,
+            kind,
+            len,
+            device,
+            stamp,
+            start: 0,
+            is_stream: false,
+            is_direct: false,
+        })
     }
 
     /// Takes a file that is already open for reading, to be read from its file position to its end,
@@ -157,6 +169,24 @@ impl Source {
     /// As for [`open`](Source::open).
     pub fn from_stream(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
         Ok(Source { is_stream: true, ..Source::from_file(file, name)? })
+    }
+
+    /// Takes a file that is already open for reading, to be read from its file position on: of a regular file
+    /// or block device, what comes after it, in any order and with any engine; of anything else, and of
+    /// a file that is read to its end already, what comes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_position(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        let mut source = Source::from_file(file, name)?;
+        if source.kind.is_seekable() {
+            // Where it cannot be told, it is the start.
+            source.start = rustix::fs::tell(&source.file).unwrap_or(0);
+            // Something may follow that is written from now on.
+            source.is_stream = source.start > 0 && source.start >= source.len;
+        }
+        Ok(source)
     }
 
     /// Takes a file that was opened with `O_DIRECT`, for a [`Shared`](crate::Shared) that
@@ -184,6 +214,12 @@ impl Source {
     #[expect(clippy::len_without_is_empty, reason = "whether it is empty, only reading tells")]
     pub fn len(&self) -> Option<u64> {
         (self.kind.is_seekable() && self.len > 0 && !self.is_stream).then_some(self.len)
+    }
+
+    /// Where reading it starts, in bytes from its own start: 0, but for what is read
+    /// [from a position](Source::from_position).
+    pub fn start(&self) -> u64 {
+        self.start
     }
 
     /// Whether it is read from its file position, though it may be a regular file.

@@ -239,7 +239,7 @@ pub(crate) fn spread(
     }
 }
 
-const STARTING: &str = "starting a worker thread";
+pub(crate) const STARTING: &str = "starting a worker thread";
 
 /// A consumer that panics ends the run on the other threads, too.
 struct StopOnPanic<'a>(&'a Job<'a>);

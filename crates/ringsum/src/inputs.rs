@@ -71,13 +71,8 @@ impl Inputs {
             return Ok(Source::open(path)?);
         }
         let stdin = self.stdin(Stdin::Used)?;
-        // A file that somebody has read a part of, `Source` would read from its start.
-        let begun = rustix::fs::tell(&stdin).is_ok_and(|position| position > 0);
-        let source = match begun {
-            true => Source::from_stream(stdin, path)?,
-            false => Source::from_file(stdin, path)?,
-        };
-        Ok(source)
+        // A file that somebody has read a part of counts from there on.
+        Ok(Source::from_position(stdin, path)?)
     }
 
     /// Opens a check file; `-` is standard input.

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use blake3::hazmat;
-use blockring::{Block, BoxError, CacheMode, Config, EngineKind, Order, Plan, Source};
+use blockring::{Block, BoxError, CacheMode, Config, EngineKind, Onward, Order, Plan, Source};
 
 pub use blake3;
 pub use blockring;
@@ -163,15 +163,21 @@ pub fn hash_planned(
         return Err(Error::NothingRead);
     }
     let block_bytes = plan.block_bytes();
-    match plan.source().len() {
-        Some(len)
-            if len > block_bytes
-                && plan.order() == Order::AnyOrder
-                && is_subtree_size(block_bytes) =>
-        {
+    let (source, start) = (plan.source(), plan.source().start());
+    let makes_tree = plan.order() == Order::AnyOrder && is_subtree_size(block_bytes);
+    match source.len().map(|len| len - start) {
+        Some(len) if len > block_bytes && makes_tree => {
             let tree = Mutex::new(Tree::new(len, mode));
-            plan.any_order(|block| add_block(&tree, mode, &block, observe))?;
+            plan.any_order(|block| {
+                let block = Block { offset: block.offset - start, ..block };
+                add_block(&tree, mode, &block, observe)
+            })?;
             Ok(tree.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?)
+        }
+        None if makes_tree => {
+            let stream = StreamTree::new(mode);
+            plan.any_order(|block| stream.add(&block, observe))?;
+            stream.finish()
         }
         _ => {
             let mut hasher = mode.hasher();
@@ -181,6 +187,70 @@ pub fn hash_planned(
                 Ok(())
             })?;
             Ok(Digest(hasher.finalize_xof()))
+        }
+    }
+}
+
+/// Hashes a stream as [`hash_planned`] does, while all of it goes on to `onward`. The plan must be of a source
+/// that is [read as a stream](Source::from_stream), and for any order.
+///
+/// # Errors
+///
+/// See [`hash_file`]; the error is of the kind [`Onward`](blockring::ErrorKind::Onward) when the output takes
+/// no more.
+///
+/// # Panics
+///
+/// When the plan is of something else.
+pub fn hash_passed_on(
+    plan: &Plan<'_>,
+    mode: &Mode,
+    onward: &mut Onward,
+    observe: &(dyn Fn(u64) + Sync),
+) -> Result<Digest, Error> {
+    let stream = StreamTree::new(mode);
+    plan.pass_on(onward, |block| stream.add(&block, observe))?;
+    stream.finish()
+}
+
+/// A stream on its way to its hash. Its blocks are subtrees, if there is more than one; whether there is, the
+/// first does not tell.
+struct StreamTree<'m> {
+    mode: &'m Mode,
+    tree: Mutex<Tree<'m>>,
+    /// The hash of the first block, and what it would be if it were all.
+    first: Mutex<Option<(u64, Digest)>>,
+}
+
+impl<'m> StreamTree<'m> {
+    fn new(mode: &'m Mode) -> StreamTree<'m> {
+        StreamTree {
+            mode,
+            tree: Mutex::new(Tree::of_unknown_length(mode)),
+            first: Mutex::default(),
+        }
+    }
+
+    fn add(&self, block: &Block<'_>, observe: &(dyn Fn(u64) + Sync)) -> Result<(), BoxError> {
+        let mut hasher = tree::subtree_hasher(self.mode, block.offset);
+        hasher.update(block.bytes);
+        let len = block.bytes.len() as u64;
+        if block.offset == 0 {
+            let all = Digest(hasher.finalize_xof());
+            *self.first.lock().unwrap_or_else(PoisonError::into_inner) = Some((len, all));
+        }
+        let subtree = Subtree::finish(block.offset, len, &hasher);
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner).add(subtree)?;
+        observe(len);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Digest, Error> {
+        let tree = self.tree.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match self.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(Digest(self.mode.hasher().finalize_xof())),
+            Some((len, all)) if len == tree.end() => Ok(all),
+            Some(_) => Ok(tree.finish()?),
         }
     }
 }

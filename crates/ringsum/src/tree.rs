@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use blake3::hazmat::{self, ChainingValue, HasherExt};
 
@@ -113,35 +114,44 @@ pub struct Tree<'m> {
     pending: BTreeMap<(u32, u64), ChainingValue>,
     /// Which of two parts is the right one, nobody can tell.
     overlaps: bool,
+    /// `total` is not known yet: it is the end of the furthest part.
+    is_open: bool,
+    /// Of an open tree: where the one part ends that is not full, and so must be the last.
+    last_end: Option<u64>,
 }
 
 impl<'m> Tree<'m> {
     /// A tree over an input of `len` bytes.
     pub fn new(len: u64, mode: &'m Mode) -> Tree<'m> {
-        let chunks = len.div_ceil(CHUNK_BYTES);
+        Tree::over(0..len, 2, mode)
+    }
+
+    /// A tree over an input whose length is not known yet: what is in it when the tree is finished is all. Its
+    /// parts are subtrees of 2^k KiB, and one may be shorter: the last.
+    ///
+    /// An input of one part has no tree, only a hash: [`finish`](Tree::finish) finds it incomplete.
+    pub fn of_unknown_length(mode: &'m Mode) -> Tree<'m> {
+        Tree { is_open: true, ..Tree::over(0..0, 2, mode) }
+    }
+
+    fn over(range: Range<u64>, tops: u64, mode: &'m Mode) -> Tree<'m> {
+        let total = range.end - range.start;
         Tree {
             mode,
-            offset: 0,
-            total: len,
-            chunks,
-            tops: 2,
+            offset: range.start,
+            total,
+            chunks: total.div_ceil(CHUNK_BYTES),
+            tops,
             pending: BTreeMap::new(),
             overlaps: false,
+            is_open: false,
+            last_end: None,
         }
     }
 
     /// A tree over a range that `check` approved.
     pub(crate) fn of_range(offset: u64, len: u64, mode: &'m Mode) -> Tree<'m> {
-        let chunks = len.div_ceil(CHUNK_BYTES);
-        Tree {
-            mode,
-            offset,
-            total: len,
-            chunks,
-            tops: 1,
-            pending: BTreeMap::new(),
-            overlaps: false,
-        }
+        Tree::over(offset..offset + len, 1, mode)
     }
 
     /// Adds a part, and merges what can be merged.
@@ -156,14 +166,44 @@ impl<'m> Tree<'m> {
             end: part.offset.saturating_add(part.len),
             total: self.total,
         })?;
-        let mut level = check(start, part.len, self.total)?;
-        let mut index = (start / CHUNK_BYTES) >> level;
-        let mut cv = part.cv;
+        let level = match self.is_open {
+            true => self.grow_for(start, part.len)?,
+            false => check(start, part.len, self.total)?,
+        };
+        if self.insert(level, (start / CHUNK_BYTES) >> level, part.cv) {
+            return Ok(());
+        }
+        self.overlaps = true;
+        Err(TreeError::Overlap { offset: part.offset })
+    }
+
+    /// Takes down that an open tree has a part there, and returns the level of it.
+    fn grow_for(&mut self, start: u64, len: u64) -> Result<u32, TreeError> {
+        let end = start.saturating_add(len);
+        let no = TreeError::NotASubtree { offset: start, end, total: self.total.max(end) };
+        let full = len.checked_next_power_of_two().filter(|_| len > 0).ok_or(no)?.max(CHUNK_BYTES);
+        let is_last = self.last_end.is_some_and(|last_end| end > last_end);
+        if !start.is_multiple_of(full) || end == u64::MAX || is_last {
+            return Err(no);
+        }
+        if len != full {
+            if self.last_end.is_some() || end < self.total {
+                return Err(no);
+            }
+            self.last_end = Some(end);
+        }
+        self.total = self.total.max(end);
+        self.chunks = self.total.div_ceil(CHUNK_BYTES);
+        Ok((full / CHUNK_BYTES).ilog2())
+    }
+
+    /// Puts a node where it belongs, and merges what can be merged. False: there is one already.
+    fn insert(&mut self, mut level: u32, mut index: u64, mut cv: ChainingValue) -> bool {
         loop {
             let nodes = self.nodes(level);
             if nodes > self.tops {
                 let sibling = index ^ 1;
-                if sibling >= nodes {
+                if sibling >= nodes && !self.is_open {
                     // No right neighbour: it stands for its parent.
                     (level, index) = (level + 1, index / 2);
                     continue;
@@ -178,13 +218,19 @@ impl<'m> Tree<'m> {
             return match self.pending.entry((level, index)) {
                 Entry::Vacant(place) => {
                     place.insert(cv);
-                    Ok(())
+                    true
                 }
-                Entry::Occupied(_) => {
-                    self.overlaps = true;
-                    Err(TreeError::Overlap { offset: part.offset })
-                }
+                Entry::Occupied(_) => false,
             };
+        }
+    }
+
+    /// Nothing more comes: now there is an end, nodes without a right neighbour are known.
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            for ((level, index), cv) in std::mem::take(&mut self.pending) {
+                self.overlaps |= !self.insert(level, index, cv);
+            }
         }
     }
 
@@ -193,7 +239,8 @@ impl<'m> Tree<'m> {
     /// # Errors
     ///
     /// [`TreeError::Incomplete`] when a part is missing or some overlap.
-    pub fn finish(self) -> Result<Digest, TreeError> {
+    pub fn finish(mut self) -> Result<Digest, TreeError> {
+        self.close();
         let mut nodes = self.pending.into_iter();
         match (nodes.next(), nodes.next(), nodes.next()) {
             (Some(((l, 0), left)), Some(((r, 1), right)), None)
@@ -215,6 +262,11 @@ impl<'m> Tree<'m> {
             }
             _ => Err(TreeError::Incomplete),
         }
+    }
+
+    /// Where the input ends, as far as is known, in bytes.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.total
     }
 
     /// Nodes at `level`.

@@ -3,13 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{SeekFrom, seek};
 
 use super::{Completion, Engine, Read};
-use crate::sys;
+use crate::stream::read_some_at;
 
 /// The engine that follows the file position.
 pub(crate) struct StreamEngine {
@@ -34,24 +32,12 @@ impl StreamEngine {
 impl Engine for StreamEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
         let result = self.seek(&read).and_then(|()| {
-            loop {
-                // SAFETY: the caller vouches for the buffer, and the call returns only when it is done.
-                match unsafe { sys::read(read.fd, read.buffer, read.len as usize, read.flags) } {
-                    // Somebody made our standard input non-blocking: wait for it.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_for(read.fd)?,
-                    // A u32 went in, so a u32 comes out.
-                    result => return result.map(|n| n as u32),
-                }
-            }
+            // SAFETY: the caller vouches for the buffer.
+            let n = unsafe { read_some_at(read.fd, read.buffer, read.len as usize, read.flags)? };
+            // A u32 went in, so a u32 comes out.
+            Ok(n as u32)
         });
         self.position = result.as_ref().ok().map(|n| read.offset + u64::from(*n));
         Ok(Some(Completion { slot: read.slot, result }))
-    }
-}
-
-fn wait_for(fd: BorrowedFd<'_>) -> io::Result<()> {
-    match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod sigbus;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// Of `linux/fs.h`.
 const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
@@ -106,6 +107,17 @@ pub(crate) fn pread_into(
 ) -> io::Result<usize> {
     // SAFETY: the slice is valid for writes of its length.
     unsafe { pread(fd, buffer.as_mut_ptr(), buffer.len(), offset, flags) }
+}
+
+/// How long processors were idle since the start of the system, all of them together (`/proc/stat`). `None`
+/// where that is hidden.
+pub(crate) fn idle_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    // cpu USER NICE SYSTEM IDLE IOWAIT ...: in clock ticks.
+    let mut numbers = text.lines().next()?.split_ascii_whitespace().skip(4);
+    let mut next = || numbers.next()?.parse::<u64>().ok();
+    let ticks = next()? + next()?;
+    Some(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32)
 }
 
 /// `RWF_DONTCACHE` of `linux/fs.h` (since Linux 6.14): drop from the page cache what this read had

@@ -1,0 +1,60 @@
+//! Takes everything out of standard input, a pipe, and throws it away.
+//!
+//! `pipe_sink [--read | --splice] [--buffer N] [--spin] [--check]`
+//!
+//! `--buffer` is how much is taken at once, in bytes (default 256 KiB). `--check` reads, and fails unless the
+//! bytes are those that `pipe_source` generates. Prints bytes and rate on standard error.
+
+use std::error::Error;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use blockring::pipe::{Wait, take_by_read, take_by_splice};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (mut splice, mut check, mut wait, mut len) = (false, false, Wait::Sleep, 256 << 10);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--read" => splice = false,
+            "--splice" => splice = true,
+            "--buffer" => len = args.next().ok_or("a size is missing")?.parse()?,
+            "--spin" => wait = Wait::Spin,
+            "--check" => check = true,
+            other => return Err(format!("{other}: see the top of this file").into()),
+        }
+    }
+    let stdin = io::stdin();
+    let pipe = stdin.as_fd();
+    let null = File::options().write(true).open("/dev/null")?;
+    let mut buffer = vec![0; len];
+    let (mut bytes, start) = (0_u64, Instant::now());
+    loop {
+        let n = match splice {
+            true => take_by_splice(pipe, &null, len, wait)?,
+            false => take_by_read(pipe, &mut buffer, wait)?,
+        };
+        if n == 0 {
+            break;
+        }
+        if check && !splice {
+            check_generated(&buffer[..n], bytes)?;
+        }
+        bytes += n as u64;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    eprintln!("{bytes} bytes, {:.2} GiB/s", bytes as f64 / seconds / f64::from(1 << 30));
+    Ok(())
+}
+
+/// `pipe_source` writes the numbers from 0 on, of 8 bytes each.
+fn check_generated(part: &[u8], offset: u64) -> Result<(), Box<dyn Error>> {
+    for (at, &byte) in (offset..).zip(part) {
+        if byte != (at / 8).to_le_bytes()[(at % 8) as usize] {
+            return Err(format!("byte {at} is not what was sent").into());
+        }
+    }
+    Ok(())
+}
