@@ -76,7 +76,7 @@ pub enum ErrorKind {
     #[error("what the medium holds cannot be verified here: {0}")]
     Medium(String),
     /// Where the bytes went on to takes no more of them.
-    #[error("{to}: {}; {bytes} bytes went there, and the rest was not read", went_away(.error), to = .to.display())]
+    #[error("{to}: {}; {bytes} bytes were read and hashed until then, and the rest was not", went_away(.error), to = .to.display())]
     Onward {
         /// What it is called.
         to: PathBuf,

@@ -21,6 +21,7 @@ use crate::values::{
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
 const TUNING: &str = "More I/O options (docs/tuning.md says what each costs, and when it helps)";
 const LOOKING: &str = "A look inside";
+const PIPES: &str = "Pipes (docs/pipes.md)";
 const TREES: &str = "Trees and lists of files (docs/trees.md)";
 const INDEXES: &str = "What has not changed (docs/index.md)";
 
@@ -197,6 +198,28 @@ pub(crate) struct Args {
     /// With --index: read everything, and report files with the same times and other bytes
     #[arg(long, requires = "index", help_heading = INDEXES)]
     pub(crate) verify_index: bool,
+
+    /// Write the input to standard output as well, unchanged; its hash goes to standard error, or to --output
+    #[arg(
+        short,
+        long,
+        conflicts_with_all = ["check", "recursive", "files_from", "index", "raw", "in_order", "medium"],
+        help_heading = PIPES
+    )]
+    pub(crate) pass_through: bool,
+
+    /// Write the input to FILE as well, and bring it to the device before the hash is printed; may be repeated
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["check", "recursive", "files_from", "index", "raw", "in_order", "medium"],
+        help_heading = PIPES
+    )]
+    pub(crate) tee: Vec<PathBuf>,
+
+    /// Write hashes to FILE, not to standard output
+    #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
+    pub(crate) output: Option<PathBuf>,
 
     /// Accepted for GNU's sake; means nothing
     #[arg(short, long)]
@@ -395,6 +418,14 @@ impl Args {
                   with --check",
             ));
         }
+        if args.passes_on() && args.files.len() > 1 {
+            return Err(wrong(&"--pass-through and --tee take one FILE, or standard input"));
+        }
+        if args.passes_on()
+            && args.block_size.is_some_and(|bytes| !bytes.is_power_of_two() || bytes < 1024)
+        {
+            return Err(wrong(&"--pass-through and --tee take a --block-size of 2^k KiB"));
+        }
         if args.json && args.length > JSON_LENGTH_MAX {
             return Err(wrong(&"--json writes hashes of at most 1 MiB: take a smaller --length"));
         }
@@ -445,6 +476,9 @@ impl Args {
             tree_digest: false,
             index: None,
             verify_index: false,
+            pass_through: false,
+            tee: Vec::new(),
+            output: None,
             strict: false,
             lenient: false,
             warn: false,
@@ -476,6 +510,11 @@ impl Args {
             fixed_buffers: false,
             fixed_file: false,
         })
+    }
+
+    /// Whether the input goes on to somewhere.
+    pub(crate) fn passes_on(&self) -> bool {
+        self.pass_through || !self.tee.is_empty()
     }
 
     /// What the options say about reading. `trace`: where `--trace` goes.
@@ -542,59 +581,5 @@ const ENGINES: [EngineKind; 6] = [
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_definitions_are_sound() {
-        Args::command().debug_assert();
-    }
-
-    /// The short way has to give what the parser gives, or leave the line to it.
-    #[test]
-    fn names_alone_are_parsed_as_by_the_parser() {
-        let lines: [&[&str]; 8] =
-            [&[], &["a"], &["a", "-", "b c"], &[""], &["a", ""], &["--"], &["-a"], &["a", "--tag"]];
-        for names in lines {
-            let line: Vec<_> = ["ringsum"].iter().chain(names).map(OsString::from).collect();
-            let parsed = Args::command().try_get_matches_from(&line);
-            let parsed = parsed.and_then(|matches| Args::from_arg_matches(&matches));
-            match Args::of_names_alone(&line) {
-                Some(args) => assert_eq!(args, parsed.expect("a line of names")),
-                None => assert!(parsed.is_err() || names.iter().any(|name| name.starts_with('-'))),
-            }
-        }
-        assert!(Args::of_names_alone(&["ringsum".into(), "a".into()]).is_some());
-    }
-
-    #[test]
-    fn legal_ranges_are_named() {
-        let cases: [(&[&str], &str); 18] = [
-            (&["--block-size", "0"], "from 512 bytes to 64MiB"),
-            (&["--block-size", "64TiB"], "from 512 bytes to 64MiB"),
-            (&["--block-size", "big"], "from 512 bytes to 64MiB"),
-            (&["--depth", "0"], "1..=32768"),
-            (&["--slots", "99999"], "1..=32768"),
-            (&["--slots", "32768", "--block-size", "64M"], "at most 16 slots"),
-            (&["--engine", "aio"], "io_uring, libaio, pool, pread, stream, mmap"),
-            (&["--engine", "null"], "io_uring, libaio"),
-            (&["--pool-threads", "0"], "1..=1024"),
-            (&["--sqpoll=60001"], "0..=60000"),
-            (&["--sqpoll-cpu", "1"], "--sqpoll"),
-            (&["--limit-rate", "0"], "not a number of bytes"),
-            (&["--io-priority", "best-effort:8"], "best-effort:N"),
-            (&["--engine", "pread", "--io-link"], "of the engine io_uring"),
-            (&["--medium", "--cache", "buffered"], "cache mode direct only"),
-            (&["--io-link", "--io-drain"], "take one"),
-            (&["--stats=xml"], "text, json"),
-            (&["--cache", "none"], "direct, buffered, dontcache"),
-        ];
-        for (options, part) in cases {
-            let line = ["ringsum"].iter().chain(options).map(OsString::from).collect();
-            let error = Args::parse_from_line(line).expect_err(part);
-            let text = error.to_string();
-            assert!(text.contains(part), "{text}");
-            assert_eq!(error.exit_code(), 2);
-        }
-    }
-}
+#[path = "args_tests.rs"]
+mod tests;

@@ -17,6 +17,7 @@ use ringsum::tree_digest::{Node, Special, TreeDigest};
 use ringsum::walk::Kind;
 
 use crate::Status;
+use crate::inputs;
 use crate::interrupt::Interrupt;
 use crate::output::OutputError;
 use crate::print::Printer;
@@ -74,11 +75,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
 
 /// Bytes that `path` will take to hash: 0 if there is no such file, `None` if only reading it tells.
 pub(crate) fn length(path: &Path) -> Option<u64> {
-    let metadata = match path.as_os_str().as_bytes() {
-        b"-" => std::fs::metadata("/proc/self/fd/0"),
-        _ => std::fs::metadata(path),
-    };
-    match metadata {
+    match inputs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
         Ok(metadata) if metadata.is_file() || metadata.is_dir() => Some(metadata.len()),
         Ok(_) => None,

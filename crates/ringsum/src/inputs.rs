@@ -1,6 +1,6 @@
 //! Opening what the command line and check files name, standard input among it.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -75,6 +75,15 @@ impl Inputs {
         Ok(Source::from_position(stdin, path)?)
     }
 
+    /// Opens a file to be read as it comes, from where it is; `-` is standard input.
+    pub(crate) fn open_stream(&mut self, path: &Path) -> Result<Source, InputError> {
+        let file = match is_stdin(path) {
+            true => self.stdin(Stdin::Used)?,
+            false => File::open(path)?,
+        };
+        Ok(Source::from_stream(file, path)?)
+    }
+
     /// Opens a check file; `-` is standard input.
     pub(crate) fn open_list(&mut self, path: &Path) -> Result<File, InputError> {
         let file = match is_stdin(path) {
@@ -126,6 +135,14 @@ impl Read for Patient {
                 result => return result,
             }
         }
+    }
+}
+
+/// What `stat` says of an input.
+pub(crate) fn metadata(path: &Path) -> io::Result<Metadata> {
+    match is_stdin(path) {
+        true => std::fs::metadata("/proc/self/fd/0"),
+        false => std::fs::metadata(path),
     }
 }
 

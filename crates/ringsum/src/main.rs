@@ -13,6 +13,7 @@ mod json;
 mod lists;
 mod math;
 mod output;
+mod pass;
 mod print;
 mod progress;
 mod remember;
@@ -26,7 +27,7 @@ mod values;
 use std::ffi::OsString;
 
 use args::Args;
-use output::{Messages, Output, OutputError};
+use output::{Messages, Output, OutputError, To};
 use session::Session;
 
 /// The exit status.
@@ -69,13 +70,14 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
             return Ok(Status::Usage);
         }
         Err(help_or_version) => {
-            Output::new()?.write(help_or_version.to_string().as_bytes())?;
+            Output::new(To::Stdout)?.write(help_or_version.to_string().as_bytes())?;
             return Ok(Status::Success);
         }
     };
     let session = Session::new(&args, messages)?;
-    match args.check {
-        true => check::run(&session),
-        false => hash::run(&session),
+    match (args.check, args.passes_on()) {
+        (true, _) => check::run(&session),
+        (false, true) => pass::run(&session),
+        (false, false) => hash::run(&session),
     }
 }

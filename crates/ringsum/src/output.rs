@@ -1,11 +1,13 @@
-//! Standard output and standard error: whole lines, names that play no tricks on a terminal, and
+//! Where hashes and messages go: whole lines, names that play no tricks on a terminal, and
 //! errors that are noticed.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,19 +17,19 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::start;
 use crate::values::StatsFormat;
 
-/// Standard output could not be written to.
+/// Hashes could not be written to where they go.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     #[error("standard output is closed")]
     Closed,
-    #[error("standard output: {0}")]
-    Write(#[from] io::Error),
+    #[error("{0}: {1}")]
+    Write(String, io::Error),
 }
 
 impl OutputError {
     /// Whether a reader of our pipe has left, which is no error.
     pub(crate) fn reader_left(&self) -> bool {
-        matches!(self, OutputError::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        matches!(self, OutputError::Write(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -36,13 +38,25 @@ impl OutputError {
 const COLLECTED_BYTES: usize = 32 << 10;
 const COLLECTED_TIME: Duration = Duration::from_millis(100);
 
-/// Standard output.
+/// Where hashes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To<'a> {
+    Stdout,
+    Stderr,
+    File(&'a Path),
+}
+
+/// Where hashes go: standard output, as a rule.
 pub(crate) struct Output {
+    /// `None`: standard output.
+    file: Option<File>,
+    name: String,
     is_terminal: bool,
     collected: Mutex<Collected>,
 }
 
 /// Lines that were not written yet.
+#[derive(Default)]
 struct Collected {
     /// `None`: nothing is collected.
     since: Option<Instant>,
@@ -52,14 +66,34 @@ struct Collected {
 impl Output {
     /// # Errors
     ///
-    /// When standard output is closed.
-    pub(crate) fn new() -> Result<Output, OutputError> {
-        if start::stdout_was_closed() {
-            return Err(OutputError::Closed);
-        }
-        let is_terminal = rustix::termios::isatty(rustix::stdio::stdout());
-        let collected = Mutex::new(Collected { since: None, lines: Vec::new() });
-        Ok(Output { is_terminal, collected })
+    /// When standard output is closed, or the file cannot be made.
+    pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
+        let (file, name) = match to {
+            To::Stdout if start::stdout_was_closed() => return Err(OutputError::Closed),
+            To::Stdout => (None, "standard output".to_owned()),
+            To::Stderr => {
+                let name = "standard error".to_owned();
+                match rustix::stdio::stderr().try_clone_to_owned() {
+                    Ok(fd) => (Some(fd.into()), name),
+                    Err(error) => return Err(OutputError::Write(name, error)),
+                }
+            }
+            To::File(path) => {
+                let name = path.display().to_string();
+                match File::create(path) {
+                    Ok(file) => (Some(file), name),
+                    Err(error) => return Err(OutputError::Write(name, error)),
+                }
+            }
+        };
+        let mut output =
+            Output { file, name, is_terminal: false, collected: Mutex::new(Collected::default()) };
+        output.is_terminal = rustix::termios::isatty(output.fd());
+        Ok(output)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd)
     }
 
     /// From now on, lines are collected and written together, but on a terminal. What is left at the end,
@@ -84,10 +118,10 @@ impl Output {
         let mut collected = self.collected();
         parts.iter().for_each(|part| collected.lines.extend_from_slice(part));
         let Some(since) = collected.since else {
-            return collected.write_out();
+            return self.write_out(&mut collected);
         };
         if collected.lines.len() >= COLLECTED_BYTES || since.elapsed() >= COLLECTED_TIME {
-            return collected.write_out();
+            return self.write_out(&mut collected);
         }
         Ok(())
     }
@@ -97,7 +131,7 @@ impl Output {
         let mut collected = self.collected();
         match collected.since {
             Some(since) if since.elapsed() >= COLLECTED_TIME && !collected.lines.is_empty() => {
-                collected.write_out()
+                self.write_out(&mut collected)
             }
             _ => Ok(()),
         }
@@ -105,22 +139,20 @@ impl Output {
 
     /// Writes what was collected.
     pub(crate) fn flush(&self) -> Result<(), OutputError> {
-        self.collected().write_out()
+        self.write_out(&mut self.collected())
+    }
+
+    fn write_out(&self, collected: &mut Collected) -> Result<(), OutputError> {
+        collected.since = collected.since.map(|_| Instant::now());
+        let written = write_all(self.fd(), &collected.lines);
+        // What could not be written now is not tried again: the run ends with that.
+        collected.lines.clear();
+        written.map_err(|error| OutputError::Write(self.name.clone(), error))
     }
 
     /// The form in which a name that may hold anything goes to standard output.
     pub(crate) fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         if self.is_terminal { harmless(name) } else { Cow::Borrowed(name) }
-    }
-}
-
-impl Collected {
-    fn write_out(&mut self) -> Result<(), OutputError> {
-        self.since = self.since.map(|_| Instant::now());
-        let written = write_all(rustix::stdio::stdout(), &self.lines);
-        // What could not be written now is not tried again: the run ends with that.
-        self.lines.clear();
-        Ok(written?)
     }
 }
 

@@ -1,18 +1,19 @@
 //! What hashing and checking share: from a path to its digest, with plan and progress shown.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use blockring::{Choice, Shared, Source, Stats, Trace};
+use blockring::{Choice, Plan, Shared, Source, Stats, Trace};
 use ringsum::many::{Failure, Hashed};
-use ringsum::{Mode, Options};
+use ringsum::{Digest, Mode, Options};
 
 use crate::args::Args;
-use crate::inputs::{InputError, Inputs};
-use crate::output::{Messages, Output};
+use crate::inputs::{self, InputError, Inputs};
+use crate::output::{Messages, Output, To};
 use crate::progress::Progress;
 use crate::statistics::{Of, Report};
 use crate::values::StatsFormat;
@@ -80,7 +81,7 @@ impl<'a> Session<'a> {
     ///
     /// Standard output is closed, or the key cannot be had, or a trace not be written.
     pub(crate) fn new(args: &'a Args, messages: &'a Messages) -> anyhow::Result<Session<'a>> {
-        let output = Output::new()?;
+        let output = Output::new(destination(args)?)?;
         let mut inputs = Inputs::new();
         let mode = match &args.derive_key {
             Some(context) => Mode::derive_key(context),
@@ -148,13 +149,29 @@ impl<'a> Session<'a> {
         path: &Path,
     ) -> Result<Hashed, ringsum::Error> {
         let plan = ringsum::plan(source, &self.options.config)?;
+        let observe = |bytes| self.progress.add(bytes);
+        let hash = || ringsum::hash_planned(&plan, &self.options.mode, &observe);
+        Ok(Hashed::read(self.carry_out(&plan, path, hash)?, source))
+    }
+
+    /// Opens a file to be read as it comes; `-` is standard input.
+    pub(crate) fn open_stream(&self, path: &Path) -> Result<Source, InputError> {
+        lock(&self.inputs).open_stream(path)
+    }
+
+    /// Explains a plan, has it carried out, and says what that took.
+    pub(crate) fn carry_out(
+        &self,
+        plan: &Plan<'_>,
+        path: &Path,
+        hash: impl FnOnce() -> Result<Digest, ringsum::Error>,
+    ) -> Result<Digest, ringsum::Error> {
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
             let text = format!("plan\n{plan}");
             self.progress.suspend(|| self.messages.say_of(name, &text));
         }
-        let observe = |bytes| self.progress.add(bytes);
-        let digest = ringsum::hash_planned(&plan, &self.options.mode, &observe);
+        let digest = hash();
         if let (Some(totals), Some(stats)) = (&self.totals, plan.stats()) {
             let mut totals = lock(totals);
             totals.stats.add(&stats);
@@ -163,7 +180,7 @@ impl<'a> Session<'a> {
             let name = path.as_os_str().as_encoded_bytes();
             self.progress.suspend(|| self.messages.report(Some(name), totals.format, &text));
         }
-        Ok(Hashed::read(digest?, source))
+        digest
     }
 
     /// Says how files of one device are read.
@@ -203,6 +220,31 @@ impl<'a> Session<'a> {
             lock(totals).stats.add(&stats);
         }
     }
+}
+
+/// Where hashes go.
+///
+/// # Errors
+///
+/// The file is one of those that are to be hashed, and would be emptied.
+fn destination(args: &Args) -> anyhow::Result<To<'_>> {
+    let Some(path) = &args.output else {
+        return Ok(if args.pass_through { To::Stderr } else { To::Stdout });
+    };
+    if let Ok(output) = path.metadata()
+        && output.is_file()
+    {
+        let is_output =
+            |other: &Metadata| (other.dev(), other.ino()) == (output.dev(), output.ino());
+        let stdin = args.files.is_empty().then(|| Path::new("-"));
+        let mut inputs = args.files.iter().map(PathBuf::as_path).chain(stdin);
+        let input = inputs.find(|input| inputs::metadata(input).is_ok_and(|m| is_output(&m)));
+        if let Some(input) = input {
+            let (input, output) = (input.display(), path.display());
+            anyhow::bail!("--output {output}: it is {input}, which is to be hashed");
+        }
+    }
+    Ok(To::File(path))
 }
 
 /// Takes a lock, whatever happened to who held it before.

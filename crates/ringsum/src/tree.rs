@@ -311,11 +311,14 @@ mod tests {
                         continue;
                     }
                     for seed in 0..6 {
-                        let mut tree = Tree::new(len as u64, mode);
-                        for part in parts(len, block, seed) {
-                            tree.add(Subtree::hash(mode, part.start as u64, &data[part])).unwrap();
+                        for mut tree in [Tree::new(len as u64, mode), Tree::of_unknown_length(mode)]
+                        {
+                            for part in parts(len, block, seed) {
+                                let (at, bytes) = (part.start as u64, &data[part]);
+                                tree.add(Subtree::hash(mode, at, bytes)).unwrap();
+                            }
+                            assert_eq!(tree.finish().unwrap().hash(), expected, "{len} by {block}");
                         }
-                        assert_eq!(tree.finish().unwrap().hash(), expected, "{len} by {block}");
                     }
                 }
             }
@@ -339,11 +342,33 @@ mod tests {
     fn what_waits_stays_small() {
         let data = content(4096);
         let mode = Mode::Hash;
-        let mut tree = Tree::new(1 << 40, &mode);
-        for i in 0..10_000 {
-            tree.add(Subtree::hash(&mode, i * 4096, &data)).unwrap();
-            assert!(tree.pending.len() <= 40);
+        for mut tree in [Tree::new(1 << 40, &mode), Tree::of_unknown_length(&mode)] {
+            for i in 0..10_000 {
+                tree.add(Subtree::hash(&mode, i * 4096, &data)).unwrap();
+                assert!(tree.pending.len() <= 40);
+            }
         }
+    }
+
+    #[test]
+    fn what_comes_after_the_end_of_an_unknown_length_is_refused() {
+        let data = content(5000);
+        let mode = Mode::Hash;
+        let part = |at: usize, len: usize| Subtree::hash(&mode, at as u64, &data[at..at + len]);
+        let mut tree = Tree::of_unknown_length(&mode);
+        tree.add(part(0, 1024)).unwrap();
+        // One part has a hash, and no tree.
+        assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        tree.add(part(4096, 904)).unwrap();
+        for (at, len) in [(2048, 1000), (4096, 1024), (1024, 2048)] {
+            let refused = tree.add(Subtree { offset: at, len, cv: [0; 32] });
+            assert!(matches!(refused, Err(TreeError::NotASubtree { .. })), "{at} {len}");
+        }
+        assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        for at in [1024, 2048, 3072] {
+            tree.add(part(at, 1024)).unwrap();
+        }
+        assert_eq!(tree.finish().unwrap().hash(), blake3::hash(&data));
     }
 
     #[test]

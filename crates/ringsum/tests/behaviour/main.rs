@@ -10,6 +10,7 @@ mod looking;
 mod medium;
 mod mounting;
 mod mounts;
+mod pipes;
 mod refusals;
 mod selecting;
 mod stopping;

@@ -1,0 +1,56 @@
+//! What command lines come to.
+
+use super::*;
+
+#[test]
+fn the_definitions_are_sound() {
+    Args::command().debug_assert();
+}
+
+/// The short way has to give what the parser gives, or leave the line to it.
+#[test]
+fn names_alone_are_parsed_as_by_the_parser() {
+    let lines: [&[&str]; 8] =
+        [&[], &["a"], &["a", "-", "b c"], &[""], &["a", ""], &["--"], &["-a"], &["a", "--tag"]];
+    for names in lines {
+        let line: Vec<_> = ["ringsum"].iter().chain(names).map(OsString::from).collect();
+        let parsed = Args::command().try_get_matches_from(&line);
+        let parsed = parsed.and_then(|matches| Args::from_arg_matches(&matches));
+        match Args::of_names_alone(&line) {
+            Some(args) => assert_eq!(args, parsed.expect("a line of names")),
+            None => assert!(parsed.is_err() || names.iter().any(|name| name.starts_with('-'))),
+        }
+    }
+    assert!(Args::of_names_alone(&["ringsum".into(), "a".into()]).is_some());
+}
+
+#[test]
+fn legal_ranges_are_named() {
+    let cases: [(&[&str], &str); 18] = [
+        (&["--block-size", "0"], "from 512 bytes to 64MiB"),
+        (&["--block-size", "64TiB"], "from 512 bytes to 64MiB"),
+        (&["--block-size", "big"], "from 512 bytes to 64MiB"),
+        (&["--depth", "0"], "1..=32768"),
+        (&["--slots", "99999"], "1..=32768"),
+        (&["--slots", "32768", "--block-size", "64M"], "at most 16 slots"),
+        (&["--engine", "aio"], "io_uring, libaio, pool, pread, stream, mmap"),
+        (&["--engine", "null"], "io_uring, libaio"),
+        (&["--pool-threads", "0"], "1..=1024"),
+        (&["--sqpoll=60001"], "0..=60000"),
+        (&["--sqpoll-cpu", "1"], "--sqpoll"),
+        (&["--limit-rate", "0"], "not a number of bytes"),
+        (&["--io-priority", "best-effort:8"], "best-effort:N"),
+        (&["--engine", "pread", "--io-link"], "of the engine io_uring"),
+        (&["--medium", "--cache", "buffered"], "cache mode direct only"),
+        (&["--io-link", "--io-drain"], "take one"),
+        (&["--stats=xml"], "text, json"),
+        (&["--cache", "none"], "direct, buffered, dontcache"),
+    ];
+    for (options, part) in cases {
+        let line = ["ringsum"].iter().chain(options).map(OsString::from).collect();
+        let error = Args::parse_from_line(line).expect_err(part);
+        let text = error.to_string();
+        assert!(text.contains(part), "{text}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}

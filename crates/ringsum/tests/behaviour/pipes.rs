@@ -1,0 +1,492 @@
+//! Streams: pipes written and read in every way that they are, `--pass-through` and `--tee`.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use blockring::HugePages;
+use blockring::pipe::{DoubleBuffer, Wait};
+use proptest::prelude::*;
+
+use super::support::*;
+
+/// A run of the command that is fed through a pipe.
+struct Fed {
+    child: Child,
+    pipe: Option<io::PipeWriter>,
+    _watchdog: Watchdog,
+}
+
+impl Fed {
+    fn start(command: &mut Command) -> Fed {
+        let (reader, writer) = io::pipe().unwrap();
+        let child =
+            command.stdin(reader).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Fed { _watchdog: Watchdog::of(&child), child, pipe: Some(writer) }
+    }
+
+    fn pipe(&mut self) -> &mut io::PipeWriter {
+        self.pipe.as_mut().expect("it is open until the end")
+    }
+
+    /// Ends the input, and takes what came of it.
+    fn end(mut self) -> Output {
+        drop(self.pipe.take());
+        let output = self.child.wait_with_output().unwrap();
+        Output {
+            code: output.status.code().unwrap_or(-1),
+            stdout: output.stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+fn line(data: &[u8]) -> String {
+    format!("{}  -\n", blake3::hash(data))
+}
+
+#[test]
+fn lengths_around_blocks() {
+    let scratch = Scratch::new();
+    let block = 256 << 10;
+    let mut lens = vec![0, 1, 1023, 1024, 1025, 65_535, 65_536, 65_537, 3 << 20, 5_000_001];
+    lens.extend(
+        [1, 2, 3, 4, 8].into_iter().flat_map(|n| [n * block - 1, n * block, n * block + 1]),
+    );
+    let data = content(5_000_001);
+    for options in [&[][..], &["--workers", "0"], &["--workers", "3"], &["--in-order"]] {
+        for &len in &lens {
+            scratch.run_with(options, &data[..len]).expect(0, &line(&data[..len]), "");
+        }
+    }
+    for options in [&["--block-size", "1K"][..], &["--block-size", "3000"]] {
+        for len in [0, 1023, 1024, 1025, 2048, 3000, 9001, 100_000] {
+            scratch.run_with(options, &data[..len]).expect(0, &line(&data[..len]), "");
+        }
+    }
+    let key = [&["--derive-key", "a context"][..], &["--length", "100", "--seek", "7"]];
+    for options in key {
+        let (data, path) = (&data[..600_000], scratch.write("file", &data[..600_000]));
+        let whole = scratch.run(&[options, &[path.to_str().unwrap()]].concat());
+        let expected = whole.stdout().replace(path.to_str().unwrap(), "-");
+        scratch.run_with(options, data).expect(0, &expected, "");
+    }
+}
+
+#[test]
+fn a_writer_that_dribbles_or_stops_for_a_while() {
+    let scratch = Scratch::new();
+    let data = content(3000);
+    let mut run = Fed::start(&mut scratch.command(&[] as &[&str]));
+    for byte in &data {
+        run.pipe().write_all(&[*byte]).unwrap();
+    }
+    run.end().expect(0, &line(&data), "");
+
+    let data = content(700_000);
+    let mut run = Fed::start(&mut scratch.command(&[] as &[&str]));
+    for (i, piece) in data.chunks(70_001).enumerate() {
+        run.pipe().write_all(piece).unwrap();
+        thread::sleep(Duration::from_millis(if i % 3 == 0 { 20 } else { 0 }));
+    }
+    run.end().expect(0, &line(&data), "");
+}
+
+#[test]
+fn a_writer_that_dies_has_written_what_it_has() {
+    let scratch = Scratch::new();
+    let script =
+        "{ (head -c 300000 /dev/zero; kill -9 $(exec sh -c 'echo $PPID')) | $R; } 2>/dev/null";
+    scratch.shell(script).expect(0, &line(&[0; 300_000]), "");
+}
+
+#[test]
+fn a_pipe_of_one_page_and_one_that_cannot_be_enlarged() {
+    let scratch = Scratch::new();
+    let data = content(1_000_000);
+    let mut run = Fed::start(&mut scratch.command(&["--explain"]));
+    rustix::pipe::fcntl_setpipe_size(run.pipe(), 4096).unwrap();
+    run.pipe().write_all(&data).unwrap();
+    let output = run.end();
+    assert_eq!(output.stdout(), line(&data), "{}", output.stderr);
+
+    // A user whose pipes hold as much as they may gets pipes of one or two pages, and may enlarge none.
+    let Some(mut command) = scratch.unprivileged(&["--version"]) else { return };
+    if !command.output().is_ok_and(|output| output.status.success()) {
+        return skip("the limit on pipes: another user cannot run the command");
+    }
+    let Some(_hog) = hold_pipes_as_nobody() else {
+        return skip("the limit on pipes: it needs python3 to use it up");
+    };
+    let mut shell = Command::new("sh");
+    if rustix::process::geteuid().is_root() {
+        shell.uid(65_534).gid(65_534);
+    }
+    shell.env("R", RINGSUM).args(["-c", "head -c 1000000 /dev/zero | $R --explain"]);
+    let output = super::support::run(&mut shell, b"");
+    assert_eq!((output.code, output.stdout()), (0, &*line(&[0; 1_000_000])), "{}", output.stderr);
+    assert!(output.stderr.contains("no larger one is allowed"), "{}", output.stderr);
+}
+
+/// A process of the user nobody that holds pipes up to that user's limits, until it is dropped.
+fn hold_pipes_as_nobody() -> Option<Hog> {
+    let root = rustix::process::geteuid().is_root();
+    let script = "import fcntl, os, resource, sys\n\
+                  resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n\
+                  held = []\n\
+                  while True:\n\
+                  \x20   pipe = os.pipe()\n\
+                  \x20   held.append(pipe)\n\
+                  \x20   if fcntl.fcntl(pipe[0], 1032) < 65536: break\n\
+                  \x20   try: fcntl.fcntl(pipe[0], 1031, 1 << 20)\n\
+                  \x20   except PermissionError: break\n\
+                  print('full', flush=True)\n\
+                  sys.stdin.read()\n";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if root {
+        command.uid(65_534).gid(65_534);
+    }
+    let mut child = command.spawn().ok()?;
+    let mut word = [0; 4];
+    child.stdout.as_mut()?.read_exact(&mut word).ok()?;
+    Some(Hog(child))
+}
+
+struct Hog(Child);
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn eight_gibibytes_of_zeros_take_little_memory() {
+    let scratch = Scratch::new();
+    let mut run = Fed::start(&mut scratch.command(&[] as &[&str]));
+    let status = format!("/proc/{}/status", run.child.id());
+    let mut memory = DoubleBuffer::new(1 << 20, HugePages::Advise).unwrap();
+    let mut peak = 0;
+    for part in 0..8 << 10 {
+        memory.to_fill(run.pipe()).unwrap();
+        memory.send(run.pipe(), 1 << 20, Wait::Sleep).unwrap();
+        if part % 1024 == 1023 {
+            let status = fs::read_to_string(&status).unwrap();
+            let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+            peak = kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+        }
+    }
+    let mut hasher = blake3::Hasher::new();
+    let zeros = vec![0; 1 << 20];
+    (0..8 << 10).for_each(|_| drop(hasher.update(&zeros)));
+    run.end().expect(0, &format!("{}  -\n", hasher.finalize()), "");
+    assert!(peak > 0 && peak <= 32 << 10, "{peak} KiB of memory");
+}
+
+/// Pages that are given away must not change before they are read: the far end takes its time.
+#[test]
+fn what_is_given_away_arrives_as_it_was() {
+    let scratch = Scratch::new();
+    for (pages, pipe_bytes) in [(HugePages::Off, 64 << 10), (HugePages::Advise, 1 << 20)] {
+        let mut run = Fed::start(&mut scratch.command(&["--limit-rate", "64M"]));
+        rustix::pipe::fcntl_setpipe_size(run.pipe(), pipe_bytes).unwrap();
+        let mut memory = DoubleBuffer::new(pipe_bytes, pages).unwrap();
+        let mut expected = blake3::Hasher::new();
+        let mut value = 0_u64;
+        for i in 0..24 {
+            let half = memory.to_fill(run.pipe()).unwrap();
+            // Now and then less than a half: then the sizes alone do not push out what was sent before.
+            let len = if i % 3 == 2 { 5000 } else { half.len() };
+            for word in half[..len].chunks_mut(8) {
+                word.copy_from_slice(&value.to_le_bytes()[..word.len()]);
+                value += 1;
+            }
+            expected.update(&half[..len]);
+            memory.send(run.pipe(), len, Wait::Sleep).unwrap();
+        }
+        run.end().expect(0, &format!("{}  -\n", expected.finalize()), "");
+    }
+}
+
+#[test]
+fn a_file_on_standard_input_counts_from_its_position_on() {
+    let scratch = Scratch::new();
+    let data = content(3_000_000);
+    let path = scratch.write("file", &data);
+    for position in [0, 1, 511, 512, 4096, 70_000, 2_999_999, 3_000_000, 4_000_000] {
+        let rest = data.get(position..).unwrap_or_default();
+        for options in [
+            &[][..],
+            &["--engine", "io_uring", "--cache", "buffered"],
+            &["--engine", "mmap"],
+            &["--engine", "stream"],
+            &["--engine", "pool"],
+            &["--in-order"],
+            &["--block-size", "3000"],
+            &["--block-size", "4K"],
+        ] {
+            if position >= data.len() && options.contains(&"--engine") {
+                continue;
+            }
+            let mut file = File::open(&path).unwrap();
+            file.seek(SeekFrom::Start(position as u64)).unwrap();
+            let run = scratch.command(options).stdin(file).output().unwrap();
+            let found = (run.status.code(), String::from_utf8_lossy(&run.stdout));
+            let why = String::from_utf8_lossy(&run.stderr);
+            assert_eq!(found, (Some(0), line(rest).into()), "{position} {options:?} {why}");
+        }
+    }
+    // Who reads on finds it at its end.
+    let script = "{ head -c 0; dd bs=1000 count=1 of=/dev/null status=none; $R; cat; } < file";
+    scratch.shell(script).expect(0, &line(&data[1000..]), "");
+}
+
+#[test]
+fn streams_go_by_any_name() {
+    let scratch = Scratch::new();
+    let data = content(100_000);
+    scratch.write("file", &data);
+    let hash = blake3::hash(&data);
+    let run =
+        scratch.shell("mkfifo fifo; cat file > fifo & cat file | $R fifo file - /dev/fd/3 3<file");
+    run.expect(
+        0,
+        &["fifo", "file", "-", "/dev/fd/3"].map(|n| format!("{hash}  {n}\n")).concat(),
+        "",
+    );
+    let run =
+        scratch.shell("cat file | $R -; cat file | $R /dev/stdin; cat file | $R /proc/self/fd/0");
+    let names = ["-", "/dev/stdin", "/proc/self/fd/0"];
+    run.expect(0, &names.map(|name| format!("{hash}  {name}\n")).concat(), "");
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut child = scratch
+        .command(&[] as &[&str])
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _watchdog = Watchdog::of(&child);
+    (&ours).write_all(&data).unwrap();
+    drop(ours);
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!((child.wait().unwrap().code(), out), (Some(0), line(&data)));
+}
+
+#[test]
+fn passed_through_and_written_to_files() {
+    let scratch = Scratch::new();
+    let data = content(3_000_000);
+    scratch.write("in", &data);
+    let hash = line(&data);
+    for (script, way) in [
+        ("cat in | $R --pass-through --explain | cat", "onward   tee"),
+        ("cat in | $R --pass-through --explain --workers 2 | cat", "onward   tee"),
+        ("$R --pass-through --explain < in | cat", "onward   write"),
+        ("cat in | $R --pass-through --explain > out; cat out", "onward   write"),
+        ("cat in | $R -p --explain --tee copy --tee /dev/null | cat; cmp in copy", "onward   tee"),
+    ] {
+        let run = scratch.shell(script);
+        assert!(run.stdout == data, "{script}: {} bytes", run.stdout.len());
+        let said: Vec<_> = run.stderr.lines().collect();
+        assert_eq!(said.last().map(|line| format!("{line}\n")), Some(hash.clone()), "{script}");
+        assert!(run.stderr.contains(way), "{script}: {}", run.stderr);
+    }
+    scratch.shell("cat in | $R --tee copy; cmp in copy").expect(0, &hash, "");
+    let named = hash.replace('-', "in");
+    scratch.shell("$R -p --output sum in > out; cmp in out; cat sum").expect(0, &named, "");
+    scratch.shell("cat in | $R -p -o sum --json > out; cut -c1-8 sum").expect(
+        0,
+        "{\"hash\":\n",
+        "",
+    );
+    scratch.shell(": | $R -p").expect(0, "", &line(b""));
+    scratch.shell("$R -o sum in; $R --check sum").expect(0, "in: OK\n", "");
+}
+
+#[test]
+fn what_comes_is_passed_on_at_once() {
+    let scratch = Scratch::new();
+    for args in [&["--pass-through"][..], &["--pass-through", "--tee", "copy"]] {
+        let mut run = Fed::start(&mut scratch.command(args));
+        for byte in [b"a", b"b", b"c"] {
+            run.pipe().write_all(byte).unwrap();
+            // Or the watchdog ends the wait.
+            let mut got = [0];
+            run.child.stdout.as_mut().unwrap().read_exact(&mut got).unwrap();
+            assert_eq!(&got, byte);
+        }
+        run.end().expect(0, "", &line(b"abc"));
+    }
+}
+
+#[test]
+fn a_consumer_that_leaves_ends_the_run_without_a_hash() {
+    let scratch = Scratch::new();
+    scratch.write("in", content(8 << 20));
+    for script in [
+        "{ cat in; cat in; } | { $R --pass-through; echo $? >&2; } | head -c 10",
+        "{ $R --pass-through < in; echo $? >&2; } | head -c 10",
+        "cat in | { $R --pass-through --output sum; echo $? >&2; cat sum >&2; } | head -c 10",
+    ] {
+        let run = scratch.shell(script);
+        let mut said = run.stderr.lines();
+        let first = said.next().unwrap_or_default();
+        assert!(
+            first.starts_with("ringsum: standard output: whoever read it has left; ")
+                && first.ends_with(" bytes were read and hashed until then, and the rest was not"),
+            "{script}: {}",
+            run.stderr
+        );
+        assert_eq!((said.next(), said.next()), (Some("1"), None), "{script}");
+    }
+    // Nothing more comes, and nobody is there: that is noticed, too, while the input is still open.
+    let mut run = Fed::start(&mut scratch.command(&["--pass-through"]));
+    drop(run.child.stdout.take());
+    let code = run.child.wait().unwrap().code();
+    assert_eq!(code, Some(1), "{}", run.end().stderr);
+}
+
+#[test]
+fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
+    let scratch = Scratch::new();
+    let data = content(400_000);
+    scratch.write("in", &data);
+    // A file that is full holds up nobody else.
+    let run = scratch
+        .shell("cat in | $R -p --tee /dev/full --tee copy > out; echo $?; cmp in out; cmp in copy");
+    let full =
+        "ringsum: /dev/full: No space left on device (os error 28); it holds the first 0 bytes\n";
+    run.expect(0, "1\n", &format!("{full}{}", line(&data)));
+    let run = scratch.shell("cat in | $R -p > /dev/full; echo $?");
+    let full = "ringsum: standard output: No space left on device (os error 28); 0 bytes were read and hashed until \
+                then, and the rest was not\n";
+    run.expect(0, "1\n", full);
+    for (script, why) in [
+        ("$R --tee in in", "in: it is the same file as in; nothing was written"),
+        ("$R --tee in < in", "in: it is the same file as -; nothing was written"),
+        (
+            "cat in | $R --tee out --tee ./out",
+            "./out: it is the same file as out; nothing was written",
+        ),
+        ("$R -p < in >> in", "standard output: it is the same file as -; nothing was written"),
+        ("$R -p < in >&-", "standard output is closed, and --pass-through writes there"),
+        ("$R --output in in", "--output in: it is in, which is to be hashed"),
+        ("$R --output in < in", "--output in: it is -, which is to be hashed"),
+        ("$R --output no/such in", "no/such: No such file or directory (os error 2)"),
+        ("cat in | $R --tee no/such", "--tee no/such: No such file or directory (os error 2)"),
+        ("$R -p missing", "missing: No such file or directory (os error 2)"),
+        ("$R -p .", ".: Is a directory (os error 21)"),
+    ] {
+        scratch.shell(script).expect(1, "", &format!("ringsum: {why}\n"));
+        assert!(fs::read(scratch.join("in")).unwrap() == data, "{script}");
+    }
+    for script in ["$R -p in in", "$R -p -r .", "$R -p -c in", "$R --tee out --block-size 3000 in"]
+    {
+        assert_eq!(scratch.shell(script).code, 2, "{script}");
+    }
+}
+
+/// Somebody else's non-blocking descriptors are waited for.
+#[test]
+fn non_blocking_ends() {
+    let scratch = Scratch::new();
+    let data = content(2_000_000);
+    scratch.shell("mkfifo in out");
+    let fifo = |name: &str, write: bool| {
+        let mut options = File::options();
+        options.read(true).write(write).custom_flags(libc::O_NONBLOCK);
+        options.open(scratch.join(name)).unwrap()
+    };
+    let (feed, out) = (fifo("in", true), fifo("out", true));
+    let input = fifo("in", false);
+    let mut child = scratch
+        .command(&["--pass-through"])
+        .stdin(input)
+        .stdout(out.try_clone().unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _watchdog = Watchdog::of(&child);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for piece in data.chunks(30_000) {
+                blockring::pipe::put_by_write(feed.as_fd(), piece).unwrap();
+            }
+            drop(feed);
+        });
+        let mut got = vec![0; data.len()];
+        let mut done = 0;
+        while done < got.len() {
+            match (&out).read(&mut got[done..]) {
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(got == data);
+    });
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said), (Some(0), line(&data)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_sizes_and_delays_the_bytes_are_the_same(
+        writes in prop::collection::vec((1_usize..200_000, 0_u64..3), 0..12),
+        reads in prop::collection::vec((1_usize..200_000, 0_u64..3), 1..12),
+        options in prop::sample::select(vec![
+            vec!["--pass-through"],
+            vec!["--pass-through", "--workers", "2", "--block-size", "16K"],
+            vec!["--pass-through", "--tee", "copy"],
+            vec!["--pass-through", "--block-size", "1K"],
+        ]),
+    ) {
+        let scratch = Scratch::new();
+        let len = writes.iter().map(|(len, _)| len).sum();
+        let data = content(len);
+        let mut run = Fed::start(&mut scratch.command(&options));
+        let mut output = run.child.stdout.take().unwrap();
+        let mut got = Vec::new();
+        let mut pipe = run.pipe.take().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut rest = &data[..];
+                for &(len, ms) in &writes {
+                    let (piece, after) = rest.split_at(len);
+                    pipe.write_all(piece).unwrap();
+                    rest = after;
+                    thread::sleep(Duration::from_millis(ms));
+                }
+                drop(pipe);
+            });
+            for &(len, ms) in reads.iter().cycle() {
+                let start = got.len();
+                got.resize(start + len, 0);
+                let n = output.read(&mut got[start..]).unwrap();
+                got.truncate(start + n);
+                if n == 0 {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(ms));
+            }
+        });
+        prop_assert!(got == data, "{} bytes of {}", got.len(), data.len());
+        run.end().expect(0, "", &line(&data));
+        if options.contains(&"--tee") {
+            prop_assert!(fs::read(scratch.join("copy")).unwrap() == data);
+        }
+    }
+}
