@@ -3,27 +3,21 @@
 //! Pure, so that every row can be tested, also those whose device is not in this machine.
 
 mod engine;
+mod stream;
 
 use engine::next_best;
+pub(crate) use stream::{StreamFacts, decide_stream};
 
 use crate::config::{
     BLOCK_BYTES_MAX, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, IoPriority,
-    Order, SLAB_BYTES_MAX, SLOTS_MAX, Sqpoll, Uring, WORKERS_MAX, slots_max,
+    Order, SLAB_BYTES_MAX, SLOTS_MAX, Sqpoll, Uring, slots_max,
 };
 use crate::error::ErrorKind;
 use crate::facts::{Facts, Storage};
-use crate::pipe;
 use crate::profile::Profile;
 use crate::rate::RateLimit;
 use crate::source::SourceKind;
 use crate::sys;
-
-/// Block of streams, in bytes: more than a pipe gives at once helps nobody.
-const STREAM_BLOCK_BYTES: u32 = 256 << 10;
-
-/// Most threads that take turns to read a stream and hash it: reading, which one does at a time, is about as
-/// fast as one core hashes, so that more than three only wait.
-const STREAM_THREADS_MAX: u32 = 3;
 
 /// Most threads that read through the page cache what is not in it: the device is what they wait for.
 const FILLING_THREADS_MAX: u32 = 8;
@@ -192,97 +186,6 @@ pub(crate) fn decide(
 fn limited_block_bytes(limit: &RateLimit) -> u32 {
     let most = limit.bytes_per_s().get() / 8;
     1 << most.clamp(4096, BLOCK_BYTES_MAX.into()).ilog2()
-}
-
-/// What is known of a stream.
-pub(crate) struct StreamFacts {
-    /// What it is.
-    pub(crate) what: &'static str,
-    /// Why it is read as one.
-    pub(crate) why: &'static str,
-    /// Of a pipe: what it holds.
-    pub(crate) pipe: Option<pipe::Size>,
-    /// Processors for this process.
-    pub(crate) cores: u32,
-}
-
-/// How to read what has no places, or does not say how long it is: by one read after another.
-pub(crate) fn decide_stream(
-    facts: &StreamFacts,
-    config: &Config,
-    order: Order,
-) -> (RingPlan, Vec<Choice>) {
-    let order = if config.in_order { Order::InOrder } else { order };
-    let takes_turns = order == Order::AnyOrder;
-    let most = if takes_turns { WORKERS_MAX } else { 1 };
-    let limited = config.rate_limit.as_ref().map_or(u32::MAX, limited_block_bytes);
-    let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES.min(limited));
-    let threads = facts.cores.min(STREAM_THREADS_MAX).min(config.threads_max.unwrap_or(u32::MAX));
-    let (workers, spread, workers_why) = match config.workers {
-        Some(n) if n > most => {
-            (most, Spread::Asked, format!("asked for {n}; in order, one consumes"))
-        }
-        Some(n) => (n, Spread::Asked, ASKED.to_owned()),
-        None if !takes_turns => (0, Spread::Asked, "in order, this thread consumes".to_owned()),
-        None if config.rate_limit.is_some() => {
-            (0, Spread::Asked, "not needed at a limited rate".to_owned())
-        }
-        None => {
-            let why = "at most: one more when whoever writes is ahead and a processor is idle";
-            (threads.max(1) - 1, Spread::WhenBehind, why.to_owned())
-        }
-    };
-    let slots = match takes_turns {
-        true => 1,
-        false => config.slots.unwrap_or(1 + workers).min(slots_max(block_bytes)),
-    };
-    let ring = RingPlan {
-        engine: EngineKind::Stream,
-        cache: CacheMode::Buffered,
-        block_bytes,
-        depth: 1,
-        slots,
-        workers,
-        worker_slots: slots,
-        spread,
-        align: 1,
-        order,
-        advise: false,
-        pool_threads: 1,
-        consume: config.consume,
-        spin: config.spin,
-        huge_pages: config.huge_pages,
-        uring: Uring::default(),
-    };
-    let slots_why = match config.slots {
-        _ if takes_turns => "for each thread: they take turns to read, and consume what they read",
-        Some(n) if n > slots => "clamped to 1 GiB",
-        Some(_) => ASKED,
-        None => "the default for streams",
-    };
-    let block_why = match config.block_bytes {
-        Some(_) => ASKED,
-        None => "stays in the core's cache between read and consumer",
-    };
-    let choice = |what, value: String, why: &str| Choice { what, value, why: why.to_owned() };
-    let mut choices = Vec::new();
-    if let Some(pipe::Size { was, is }) = facts.pipe {
-        let why = match is > was {
-            true => format!("enlarged from {}", size(was as u64)),
-            false if is >= pipe::BYTES_MAX => "large enough".to_owned(),
-            false => "no larger one is allowed (/proc/sys/fs/pipe-max-size, pipe-user-pages-soft)"
-                .to_owned(),
-        };
-        choices.push(choice("pipe", size(is as u64), &why));
-    }
-    choices.extend([
-        choice("engine", ring.engine.name().to_owned(), &format!("{}: {}", facts.what, facts.why)),
-        choice("block", size(block_bytes.into()), block_why),
-        choice("depth", "1".to_owned(), "a stream is read by one read after another"),
-        choice("slots", slots.to_string(), slots_why),
-        choice("workers", workers.to_string(), &workers_why),
-    ]);
-    (ring, choices)
 }
 
 impl Chooser<'_> {

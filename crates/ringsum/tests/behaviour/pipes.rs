@@ -185,7 +185,9 @@ fn eight_gibibytes_of_zeros_take_little_memory() {
     }
     let mut hasher = blake3::Hasher::new();
     let zeros = vec![0; 1 << 20];
-    (0..8 << 10).for_each(|_| drop(hasher.update(&zeros)));
+    for _ in 0..8 << 10 {
+        hasher.update(&zeros);
+    }
     run.end().expect(0, &format!("{}  -\n", hasher.finalize()), "");
     assert!(peak > 0 && peak <= 32 << 10, "{peak} KiB of memory");
 }
