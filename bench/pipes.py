@@ -174,6 +174,9 @@ def main():
             "cat FILE | ringsum --pass-through | cat": shell(
                 f"cat {file} | {ringsum} --pass-through 2>/dev/null | cat >/dev/null"
             ),
+            "cat FILE | ringsum --pass-through=share | cat": shell(
+                f"cat {file} | {ringsum} --pass-through=share 2>/dev/null | cat >/dev/null"
+            ),
             "cat FILE | tee >(b3sum) | cat": shell(f"cat {file} | tee >({b3sum} >/dev/null) | cat >/dev/null"),
             "cat FILE | cat | cat": shell(f"cat {file} | cat | cat >/dev/null"),
         },

@@ -26,6 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("{other}: see the top of this file").into()),
         }
     }
+    if len == 0 || (check && splice) {
+        return Err("--buffer is at least 1, and --check has to --read".into());
+    }
     let stdin = io::stdin();
     let pipe = stdin.as_fd();
     let null = File::options().write(true).open("/dev/null")?;
@@ -39,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if n == 0 {
             break;
         }
-        if check && !splice {
+        if check {
             check_generated(&buffer[..n], bytes)?;
         }
         bytes += n as u64;

@@ -38,14 +38,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let stdout = io::stdout();
     let pipe = stdout.as_fd();
-    let is = rustix::pipe::fcntl_setpipe_size(pipe, pipe_bytes)
+    rustix::pipe::fcntl_setpipe_size(pipe, pipe_bytes)
         .map_err(|error| format!("standard output, as a pipe of {pipe_bytes} bytes: {error}"))?;
     let pages = if huge { HugePages::Advise } else { HugePages::Off };
-    let mut memory = DoubleBuffer::new(is, pages)?;
+    let mut memory = DoubleBuffer::new(pipe, pages)?;
     let mut counter = 0;
     let mut fresh = 2;
     while bytes > 0 {
-        let half = memory.to_fill(pipe)?;
+        let half = memory.to_fill()?;
         let len = half.len().min(bytes);
         if !same || fresh > 0 {
             fill(&mut half[..len], &mut counter);
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         match write {
             true => pipe::put_by_write(pipe, &half[..len])?,
-            false => memory.send(pipe, len, wait)?,
+            false => memory.send(len, wait)?,
         }
         bytes -= len;
     }
@@ -66,5 +66,5 @@ fn size(text: Option<String>) -> Result<usize, Box<dyn Error>> {
         Some(digits) => (digits, 10 * (1 + "KMG".find(&text[digits.len()..]).unwrap_or(0))),
         None => (&text[..], 0),
     };
-    Ok(digits.parse::<usize>()?.checked_shl(shift as u32).ok_or("too large")?)
+    Ok(digits.parse::<usize>()?.checked_mul(1 << shift).ok_or("too large")?)
 }

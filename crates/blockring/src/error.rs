@@ -76,11 +76,11 @@ pub enum ErrorKind {
     #[error("what the medium holds cannot be verified here: {0}")]
     Medium(String),
     /// Where the bytes went on to takes no more of them.
-    #[error("{to}: {}; {bytes} bytes were read and hashed until then, and the rest was not", went_away(.error), to = .to.display())]
+    #[error("{to}: {}; {bytes} bytes were consumed until then, and the rest was not", went_away(.error), to = .to.display())]
     Onward {
         /// What it is called.
         to: PathBuf,
-        /// Bytes that went there before.
+        /// Bytes that consumers were given before.
         bytes: u64,
         /// What the kernel said.
         error: io::Error,

@@ -83,6 +83,7 @@ impl Facts {
             let start = source.start();
             let why = format!("it is read from byte {start} on, which is no multiple of {align}");
             (facts.direct, facts.direct_file) = (Err(why), None);
+            facts.dontcache = dontcache(source.file());
         }
         facts
     }

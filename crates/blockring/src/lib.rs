@@ -93,7 +93,7 @@ pub use config::{
     SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
 };
 pub use error::{BoxError, Change, Error, ErrorKind};
-pub use onward::{Incomplete, Onward};
+pub use onward::{Incomplete, Onward, Passing};
 pub use plan::Plan;
 pub use rate::RateLimit;
 pub use shared::{Feed, Member, Shared, SharedReader};

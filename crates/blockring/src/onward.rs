@@ -1,7 +1,7 @@
 //! Where the bytes of a stream go on to while they are consumed: an output, and files.
 //!
-//! From pipe to pipe they go without a copy: `tee` gives the pages of the one to the other, and only then
-//! are they read, for the consumer. Everything else is read and written.
+//! They are read and written. From pipe to pipe they may go without that copy: `tee` gives the pages of the one
+//! to the other, and only then are they read, for the consumer.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,17 +15,27 @@ use rustix::pipe::{SpliceFlags, tee};
 
 use crate::error::ErrorKind;
 use crate::pipe;
-use crate::stream::{read_some, wait_for};
+use crate::stream::{Inlet, read_some, wait_for};
 
 /// An output, and files, that all bytes of a stream are written to, in their order.
-///
-/// What goes from pipe to pipe is not copied. If whoever wrote it still holds the pages (`vmsplice`, or
-/// `splice` out of a file that is written to), it may change after it was consumed here.
 #[derive(Debug)]
+#[must_use = "what became of the files, `finish` says"]
 pub struct Onward {
     output: Option<Output>,
-    copies: Vec<Copy>,
+    files: Vec<Target>,
     bytes: u64,
+}
+
+/// How bytes go from one pipe to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Passing {
+    /// They are written: the far end gets the very bytes that were consumed here.
+    #[default]
+    Copy,
+    /// The pages are shared (`tee`). If whoever wrote them still holds them (`vmsplice`, or `splice` out of a file)
+    /// and writes to them when they have been read here, **the far end gets other bytes than were
+    /// consumed**: only for producers that are known to `write`.
+    Share,
 }
 
 #[derive(Debug)]
@@ -33,27 +43,45 @@ struct Output {
     file: File,
     name: PathBuf,
     is_pipe: bool,
+    is_socket: bool,
+    passing: Passing,
 }
 
 /// A file that gets all bytes, too.
 #[derive(Debug)]
-struct Copy {
+struct Target {
     file: File,
     path: PathBuf,
-    /// Why it does not get any more of them, and after how many.
-    failed: Option<(io::Error, u64)>,
+    bytes: u64,
+    /// Why it does not get any more of them.
+    failed: Option<io::Error>,
 }
 
 /// A file that did not get everything.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {error}; it holds the first {bytes} bytes", path = .path.display())]
+#[error("{path}: {}", self.what(), path = .path.display())]
 pub struct Incomplete {
     /// The file.
     pub path: PathBuf,
-    /// Bytes that it got.
+    /// Bytes that it got, from the start.
     pub bytes: u64,
+    /// Whether these are all, and only whether they are on the device is not known.
+    pub is_whole: bool,
     /// What the kernel said.
     pub error: io::Error,
+}
+
+impl Incomplete {
+    /// What happened, without the path.
+    pub fn what(&self) -> String {
+        let Incomplete { bytes, error, .. } = self;
+        match self.is_whole {
+            true => {
+                format!("{error}; it holds all {bytes} bytes, but they may not be on the device")
+            }
+            false => format!("{error}; it holds the first {bytes} bytes"),
+        }
+    }
 }
 
 impl Default for Onward {
@@ -65,7 +93,7 @@ impl Default for Onward {
 impl Onward {
     /// Nowhere, for now.
     pub fn new() -> Onward {
-        Onward { output: None, copies: Vec::new(), bytes: 0 }
+        Onward { output: None, files: Vec::new(), bytes: 0 }
     }
 
     /// To an open output as well: `name` is what messages call it. When it takes no more, the run ends. A pipe
@@ -74,37 +102,63 @@ impl Onward {
     /// # Errors
     ///
     /// What `fstat` says.
-    pub fn to_output(mut self, file: File, name: impl AsRef<Path>) -> io::Result<Onward> {
-        let is_pipe = is_pipe(file.as_fd())?;
-        if is_pipe {
+    pub fn to_output(
+        mut self,
+        file: File,
+        name: impl AsRef<Path>,
+        passing: Passing,
+    ) -> io::Result<Onward> {
+        let kind = kind(file.as_fd())?;
+        if kind.is_fifo() {
             pipe::enlarge(&file);
         }
-        self.output = Some(Output { file, name: name.as_ref().to_owned(), is_pipe });
+        self.output = Some(Output {
+            file,
+            name: name.as_ref().to_owned(),
+            is_pipe: kind.is_fifo(),
+            is_socket: kind.is_socket(),
+            passing,
+        });
         Ok(self)
     }
 
     /// To a file that is open for writing as well. When that fails, the others go on, and
     /// [`finish`](Onward::finish) says so.
     pub fn to_file(mut self, file: File, path: impl AsRef<Path>) -> Onward {
-        self.copies.push(Copy { file, path: path.as_ref().to_owned(), failed: None });
+        let path = path.as_ref().to_owned();
+        self.files.push(Target { file, path, bytes: 0, failed: None });
         self
     }
 
-    /// Bytes that went to all that did not fail.
+    /// Bytes that were read, and went to all that did not fail.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How it goes from `source` to the output, and why so; `None` without an output.
-    pub(crate) fn way_from(&self, source: BorrowedFd<'_>) -> Option<(&'static str, &'static str)> {
-        let output = self.output.as_ref()?;
-        Some(match (is_pipe(source).unwrap_or(false), output.is_pipe) {
-            (true, true) => {
-                ("tee", "pipe to pipe: the pages are shared, and read once, to consume them")
-            }
-            (false, _) => ("write", "the input is no pipe: each block is read, and written"),
-            (true, false) => ("write", "the output is no pipe: each block is read, and written"),
-        })
+    /// How it goes from `source` to the output, or to files alone, and why so; `None` if it goes nowhere.
+    pub(crate) fn way_from(&self, source: BorrowedFd<'_>) -> Option<(&'static str, String)> {
+        let files = match self.files.len() {
+            0 => String::new(),
+            n => format!("{n} files are written, and synced at the end"),
+        };
+        let Some(output) = &self.output else {
+            return (!files.is_empty()).then_some(("read, write", files));
+        };
+        let from_pipe = kind(source).is_ok_and(FileType::is_fifo);
+        let (way, why) = match (from_pipe && output.is_pipe, output.shares_from(source)) {
+            (true, true) => (
+                "shared pages",
+                "asked for: tee, pipe to pipe; wrong if the producer writes to pages that it gave away",
+            ),
+            (true, false) => (
+                "read, write",
+                "pipe to pipe pages could be shared; they are not, since a producer may still hold them",
+            ),
+            (false, _) if from_pipe => ("read, write", "the output is no pipe"),
+            (false, _) => ("read, write", "the input is no pipe"),
+        };
+        let and = if files.is_empty() { "" } else { "; " };
+        Some((way, format!("{why}{and}{files}")))
     }
 
     /// Reads what is there into `buffer`, waiting for some, after it went on. 0 at the end. An error of the
@@ -112,11 +166,12 @@ impl Onward {
     pub(crate) fn bring(
         &mut self,
         source: BorrowedFd<'_>,
+        inlet: &mut Inlet,
         buffer: &mut [u8],
     ) -> Result<io::Result<usize>, ErrorKind> {
         let brought = match &mut self.output {
-            Some(output) => output.bring(source, buffer),
-            None => Ok(read_some(source, buffer)),
+            Some(output) => output.bring(source, inlet, buffer),
+            None => Ok(inlet.read(source, buffer)),
         };
         let bytes = self.bytes;
         let n = match brought {
@@ -127,10 +182,8 @@ impl Onward {
                 return Err(ErrorKind::Onward { to, bytes, error });
             }
         };
-        for copy in self.copies.iter_mut().filter(|copy| copy.failed.is_none()) {
-            if let Err(error) = copy.file.write_all(&buffer[..n]) {
-                copy.failed = Some((error, bytes));
-            }
+        for file in &mut self.files {
+            file.write(&buffer[..n]);
         }
         self.bytes += n as u64;
         Ok(Ok(n))
@@ -142,31 +195,41 @@ impl Onward {
     ///
     /// The files that could not be written, or not brought there.
     pub fn finish(self) -> Result<(), Vec<Incomplete>> {
-        let bytes = self.bytes;
-        let failed = self.copies.into_iter().filter_map(|Copy { file, path, failed }| {
-            let (error, bytes) = match failed {
-                Some(failed) => failed,
-                None => (sync(&file, &path).err()?, bytes),
-            };
-            Some(Incomplete { path, bytes, error })
+        let failed = self.files.into_iter().filter_map(|Target { file, path, bytes, failed }| {
+            let is_whole = failed.is_none();
+            let error = failed.or_else(|| sync(&file, &path).err())?;
+            Some(Incomplete { path, bytes, is_whole, error })
         });
         let failed: Vec<_> = failed.collect();
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 }
 
-/// A regular file, and the name that it was given in its directory.
+impl Target {
+    fn write(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            let (done, error) = write_all(&mut self.file, bytes);
+            self.bytes += done as u64;
+            self.failed = error;
+        }
+    }
+}
+
+/// Brings a file to its device, and the name that it was given in its directory.
 fn sync(file: &File, path: &Path) -> io::Result<()> {
-    if !file.metadata()?.is_file() {
+    match file.sync_all() {
         // There is nothing to wait for in /dev/null, or in a FIFO.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
+        result => result?,
+    }
+    if !file.metadata()?.is_file() {
         return Ok(());
     }
-    file.sync_all()?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
+    // Where a link led to.
+    let path = path.canonicalize()?;
+    match File::open(path.parent().unwrap_or(Path::new("/")))
+        .and_then(|directory| directory.sync_all())
+    {
         // Not every file system can do that, and a directory may be closed to us.
         Err(error)
             if matches!(
@@ -180,19 +243,22 @@ fn sync(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-fn is_pipe(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode).is_fifo())
+fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
 impl Output {
     fn bring(
         &mut self,
         source: BorrowedFd<'_>,
+        inlet: &mut Inlet,
         buffer: &mut [u8],
     ) -> io::Result<io::Result<usize>> {
         loop {
-            self.wait_for(source)?;
-            if self.is_pipe {
+            if !inlet.has_some() {
+                self.wait_for(source)?;
+            }
+            if self.shares_from(source) && !inlet.has_some() {
                 match tee(source, &self.file, buffer.len(), SpliceFlags::empty()) {
                     // Of no pipe there is nothing to share.
                     Err(Errno::INVAL) => {}
@@ -208,9 +274,11 @@ impl Output {
                     Ok(n) => return Ok(read_exactly(source, &mut buffer[..n])),
                 }
             }
-            let read = read_some(source, buffer);
-            if let Ok(n) = read {
-                self.write_all(&buffer[..n])?;
+            let read = inlet.read(source, buffer);
+            if let Ok(n) = read
+                && let (_, Some(error)) = write_all(&mut self.file, &buffer[..n])
+            {
+                return Err(error);
             }
             return Ok(read);
         }
@@ -227,28 +295,49 @@ impl Output {
                 Err(Errno::INTR) => continue,
                 // A source that cannot be waited for says itself what is wrong.
                 Err(_) => return Ok(()),
-                Ok(_) if self.is_pipe && fds[1].revents().contains(PollFlags::ERR) => {
-                    return Err(Errno::PIPE.into());
-                }
+                Ok(_) if self.is_left(fds[1].revents()) => return Err(Errno::PIPE.into()),
                 Ok(_) => return Ok(()),
             }
         }
     }
 
-    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.file.write(bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => bytes = &bytes[n..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait_for(self.file.as_fd(), PollFlags::OUT)?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    /// Whether pages go from one pipe to the other. Not from a pipe in packet mode, whose packets would be cut.
+    fn shares_from(&self, source: BorrowedFd<'_>) -> bool {
+        let in_packets = || {
+            let flags = rustix::fs::fcntl_getfl(source);
+            flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
+        };
+        self.is_pipe && self.passing == Passing::Share && !in_packets()
     }
+
+    fn is_left(&self, events: PollFlags) -> bool {
+        (self.is_pipe && events.contains(PollFlags::ERR))
+            || (self.is_socket && events.contains(PollFlags::HUP))
+    }
+}
+
+/// Writes all of `bytes`. How many were written, and why no more.
+fn write_all(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let error = match file.write(&bytes[done..]) {
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Ok(n) => {
+                done += n;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                match wait_for(file.as_fd(), PollFlags::OUT) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        return (done, Some(error));
+    }
+    (done, None)
 }
 
 /// Reads what was shared already: it is all there.

@@ -325,8 +325,7 @@ impl<'s> Plan<'s> {
     /// How bytes go to the output of `onward`, in words: as one more of the [choices](Plan::choices).
     pub fn note_onward(&mut self, onward: &Onward) {
         if let Some((value, why)) = onward.way_from(self.source.as_fd()) {
-            let (value, why) = (value.to_owned(), why.to_owned());
-            self.choices.push(Choice { what: "onward", value, why });
+            self.choices.push(Choice { what: "onward", value: value.to_owned(), why });
         }
     }
 

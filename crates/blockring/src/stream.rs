@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,12 +56,18 @@ struct Turn<'t> {
     ahead_since: Option<(Instant, Duration)>,
     /// Nothing more is read: the end came, or an error.
     is_over: bool,
+    inlet: Inlet,
     onward: Option<&'t mut Onward>,
 }
 
 struct Turns<'t> {
     stream: &'t Stream<'t>,
     turn: Mutex<Turn<'t>>,
+    /// The run is given up: for who has the turn, and is about to read or to nap.
+    is_stopped: AtomicBool,
+    consumed_bytes: AtomicU64,
+    /// Threads that have joined.
+    joined: AtomicU32,
 }
 
 /// Gives each block of `stream` to `consume`; with `onward`, all bytes go there, too, in their order.
@@ -70,47 +77,64 @@ pub(crate) fn by_turns(
     consume: ConsumeAnyOrder<'_>,
 ) -> Result<(), ErrorKind> {
     let next = Extent { index: 0, offset: 0, len: stream.plan.block_bytes };
-    let turn = Turn { next, ahead: 0, ahead_since: None, is_over: false, onward };
-    let turns = Turns { stream, turn: Mutex::new(turn) };
+    let inlet = Inlet::new(stream.fd);
+    let turn = Turn { next, ahead: 0, ahead_since: None, is_over: false, inlet, onward };
+    let turns = Turns {
+        stream,
+        turn: Mutex::new(turn),
+        is_stopped: AtomicBool::new(false),
+        consumed_bytes: AtomicU64::new(0),
+        joined: AtomicU32::new(0),
+    };
     let first = Slab::new(1, stream.plan.block_bytes, stream.plan.huge_pages)?;
     let missed = Mutex::new(None);
-    let miss = |error| *lock(&missed) = Some(error);
-    thread::scope(|scope| {
-        let mut joined = Vec::new();
+    // A thread that was asked for is missed; the work of others, those that there are do.
+    let miss = |error| {
+        if stream.plan.spread == Spread::Asked {
+            turns.is_stopped.store(true, Ordering::Relaxed);
+            lock(&missed).get_or_insert(error);
+        }
+    };
+    let read = thread::scope(|scope| {
+        let mut threads = Vec::new();
         let mut join = || {
-            if joined.len() as u32 == stream.plan.workers {
+            if threads.len() as u32 == stream.plan.workers {
                 return;
             }
-            let work = || match Slab::new(1, stream.plan.block_bytes, stream.plan.huge_pages) {
-                Ok(slab) => turns.work(&slab, consume, &mut || ()),
-                // The others do it all.
-                Err(error) => {
-                    miss(error);
-                    Ok(())
-                }
+            turns.joined.fetch_add(1, Ordering::Relaxed);
+            let slab = match Slab::new(1, stream.plan.block_bytes, stream.plan.huge_pages) {
+                Ok(slab) => slab,
+                Err(error) => return miss(error),
             };
+            let work = || turns.work(slab, consume, &mut || ());
             match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, work) {
-                Ok(thread) => joined.push(thread),
+                Ok(thread) => threads.push(thread),
                 Err(error) => miss(ErrorKind::Resource { what: STARTING.to_owned(), error }),
             }
         };
         if stream.plan.spread == Spread::Asked {
             (0..stream.plan.workers).for_each(|_| join());
         }
-        let mut result = turns.work(&first, consume, &mut join);
-        for thread in joined {
+        let mut result = turns.work(first, consume, &mut join);
+        for thread in threads {
             match thread.join() {
                 Ok(other) => result = result.and(other),
                 Err(payload) => panic::resume_unwind(payload),
             }
         }
         result
-    })?;
-    match lock(&missed).take() {
-        // They were asked for.
-        Some(error) if stream.plan.spread == Spread::Asked => Err(error),
-        _ => Ok(()),
+    });
+    if let Some(error) = lock(&missed).take() {
+        return Err(error);
     }
+    read.map_err(|error| match error {
+        // What went there and made no whole block was not consumed.
+        ErrorKind::Onward { to, error, .. } => {
+            let bytes = turns.consumed_bytes.load(Ordering::Relaxed);
+            ErrorKind::Onward { to, bytes, error }
+        }
+        error => error,
+    })
 }
 
 fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
@@ -142,7 +166,7 @@ impl Turns<'_> {
     /// Reads and consumes until nothing more comes. `is_behind` is called each time another thread would help.
     fn work(
         &self,
-        slab: &Slab,
+        slab: Slab,
         consume: ConsumeAnyOrder<'_>,
         is_behind: &mut dyn FnMut(),
     ) -> Result<(), ErrorKind> {
@@ -163,6 +187,7 @@ impl Turns<'_> {
             recorder.consumed(start, extent.len, false);
             recorder.freed(0, extent.offset, start);
             consumed.map_err(ErrorKind::Consumer)?;
+            self.consumed_bytes.fetch_add(extent.len.into(), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -175,7 +200,7 @@ impl Turns<'_> {
         recorder: &mut Recorder<'_>,
     ) -> Result<Option<(Extent, bool)>, ErrorKind> {
         let mut turn = lock(&self.turn);
-        if turn.is_over {
+        if turn.is_over || self.is_stopped() {
             return Ok(None);
         }
         self.wait_for_limit(recorder);
@@ -184,13 +209,17 @@ impl Turns<'_> {
         let mut request = Request::new(turn.next);
         let mut is_full = true;
         loop {
+            if self.is_stopped() {
+                return Ok(None);
+            }
             let part = request.missing(1);
             let rest = &mut buffer[part.skip as usize..][..part.len as usize];
             recorder.requested(0, 1);
             let start = recorder.start();
-            let read = match &mut turn.onward {
-                Some(onward) => onward.bring(self.stream.fd, rest)?,
-                None => read_some(self.stream.fd, rest),
+            let Turn { inlet, onward, .. } = &mut *turn;
+            let read = match onward {
+                Some(onward) => onward.bring(self.stream.fd, inlet, rest)?,
+                None => inlet.read(self.stream.fd, rest),
             };
             recorder.waited_for_device(start);
             let moved = read.is_ok();
@@ -209,17 +238,27 @@ impl Turns<'_> {
         turn.is_over = extent.len < turn.next.len;
         turn.next.index += 1;
         turn.next.offset += u64::from(turn.next.len);
-        let is_behind = self.stream.plan.spread == Spread::WhenBehind && turn.is_behind(is_full);
+        let is_behind = self.may_join() && turn.is_behind(is_full);
         Ok((extent.len > 0).then_some((extent, is_behind)))
     }
 
     fn wait_for_limit(&self, recorder: &mut Recorder<'_>) {
         let Some(limit) = self.stream.rate_limit else { return };
         let start = recorder.start();
-        while !limit.due_in().is_zero() {
+        while !limit.due_in().is_zero() && !self.is_stopped() {
             limit.nap();
         }
         recorder.waited_for_limit(start);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Whether there may be more threads than there are.
+    fn may_join(&self) -> bool {
+        self.stream.plan.spread == Spread::WhenBehind
+            && self.joined.load(Ordering::Relaxed) < self.stream.plan.workers
     }
 }
 
@@ -228,30 +267,70 @@ struct End<'a, 't>(&'a Turns<'t>);
 
 impl Drop for End<'_, '_> {
     fn drop(&mut self) {
-        lock(&self.0.turn).is_over = true;
+        // First the flag: whoever has the turn may be waiting for the next bytes.
+        self.0.is_stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Least room that a read of a pipe must offer, in bytes: of a pipe in packet mode (`O_DIRECT`) the kernel throws
+/// away what a packet has beyond that, and a packet is `PIPE_BUF` bytes at most. Whether a pipe is one,
+/// the reading end cannot tell: a writer may have made it one.
+const PACKET_BYTES_MAX: usize = 4096;
+
+/// Reads a stream by its parts, whatever it comes in: of a packet that is longer than what is missing of a block, the
+/// rest is kept for the next.
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    /// Of a socket of messages, each is read whole.
+    has_messages: bool,
+    kept: Vec<u8>,
+    /// What of them was taken.
+    taken: usize,
+}
+
+impl Inlet {
+    pub(crate) fn new(fd: BorrowedFd<'_>) -> Inlet {
+        let kind = rustix::net::sockopt::socket_type(fd);
+        let has_messages = kind.is_ok_and(|kind| kind != rustix::net::SocketType::STREAM);
+        Inlet { has_messages, kept: Vec::new(), taken: 0 }
+    }
+
+    /// Whether something is there without a read.
+    pub(crate) fn has_some(&self) -> bool {
+        self.taken < self.kept.len()
+    }
+
+    /// Reads what is there into `buffer`, waiting for some; 0 at the end.
+    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.has_some() {
+            let packet_bytes = match self.has_messages {
+                true => {
+                    wait_for(fd, PollFlags::IN)?;
+                    // How long the next one is.
+                    rustix::io::ioctl_fionread(fd).map_or(0, |n| n as usize).max(64 << 10)
+                }
+                false => PACKET_BYTES_MAX,
+            };
+            if buffer.len() >= packet_bytes {
+                return read_some(fd, buffer);
+            }
+            self.taken = 0;
+            self.kept.resize(packet_bytes, 0);
+            let read = read_some(fd, &mut self.kept);
+            self.kept.truncate(*read.as_ref().unwrap_or(&0));
+            read?;
+        }
+        let n = buffer.len().min(self.kept.len() - self.taken);
+        buffer[..n].copy_from_slice(&self.kept[self.taken..][..n]);
+        self.taken += n;
+        Ok(n)
     }
 }
 
 /// Reads what is there, waiting for some; 0 at the end.
 pub(crate) fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the buffer is as long as it says, and the call returns only when it is done with it.
-    unsafe { read_some_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) }
-}
-
-/// The same, to memory that may be somebody else's later.
-///
-/// # Safety
-///
-/// `buffer` must have room for `len` bytes.
-pub(crate) unsafe fn read_some_at(
-    fd: BorrowedFd<'_>,
-    buffer: *mut u8,
-    len: usize,
-    flags: i32,
-) -> io::Result<usize> {
     loop {
-        // SAFETY: the caller vouches for the buffer, and the call returns only when it is done.
-        match unsafe { sys::read(fd, buffer, len, flags) } {
+        match sys::read_into(fd, buffer) {
             // Somebody made our standard input non-blocking: wait for it.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait_for(fd, PollFlags::IN)?;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use blockring::pipe::{self, DoubleBuffer, Wait};
-use blockring::{Config, ErrorKind, HugePages, Onward, Order, Plan, Source};
+use blockring::{Config, ErrorKind, HugePages, Onward, Order, Passing, Plan, Source};
 
 const LEN: usize = 3_000_000;
 
@@ -23,25 +23,26 @@ fn pipe_of(bytes: usize) -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-type Put = fn(PipeWriter, &[u8], usize) -> io::Result<()>;
+type Put = fn(PipeWriter, &[u8]) -> io::Result<()>;
 type Take = fn(PipeReader) -> io::Result<Vec<u8>>;
 
-fn give(writer: PipeWriter, data: &[u8], size: usize, wait: Wait) -> io::Result<()> {
+fn give(writer: PipeWriter, data: &[u8], wait: Wait) -> io::Result<()> {
     for pages in [HugePages::Off, HugePages::Advise] {
         let half = &data[if pages == HugePages::Off { 0..LEN / 2 } else { LEN / 2..LEN }];
-        let mut memory = DoubleBuffer::new(size, pages).unwrap();
-        for piece in half.chunks(size - 7) {
-            memory.to_fill(&writer)?[..piece.len()].copy_from_slice(piece);
-            memory.send(&writer, piece.len(), wait)?;
+        let mut memory = DoubleBuffer::new(&writer, pages).unwrap();
+        let len = memory.to_fill()?.len() - 7;
+        for piece in half.chunks(len) {
+            memory.to_fill()?[..piece.len()].copy_from_slice(piece);
+            memory.send(piece.len(), wait)?;
         }
     }
     Ok(())
 }
 
 const PUTS: [(&str, Put); 3] = [
-    ("write", |writer, data, _| pipe::put_by_write(&writer, data)),
-    ("vmsplice", |writer, data, size| give(writer, data, size, Wait::Sleep)),
-    ("vmsplice, busy", |writer, data, size| give(writer, data, size, Wait::Spin)),
+    ("write", |writer, data| pipe::put_by_write(&writer, data)),
+    ("vmsplice", |writer, data| give(writer, data, Wait::Sleep)),
+    ("vmsplice, busy", |writer, data| give(writer, data, Wait::Spin)),
 ];
 
 fn read(reader: PipeReader, wait: Wait) -> io::Result<Vec<u8>> {
@@ -78,7 +79,7 @@ fn what_comes_out_is_what_went_in() {
             for (take_name, take) in TAKES {
                 let (reader, writer) = pipe_of(size);
                 let got = thread::scope(|scope| {
-                    let sent = scope.spawn(|| put(writer, &data, size));
+                    let sent = scope.spawn(|| put(writer, &data));
                     let got = take(reader).unwrap();
                     sent.join().unwrap().unwrap();
                     got
@@ -95,7 +96,7 @@ fn a_reader_that_leaves_is_no_hang() {
     for (name, put) in PUTS {
         let (mut reader, writer) = pipe_of(64 << 10);
         thread::scope(|scope| {
-            let sent = scope.spawn(|| put(writer, &data, 64 << 10));
+            let sent = scope.spawn(|| put(writer, &data));
             reader.read_exact(&mut [0; 1000]).unwrap();
             drop(reader);
             let error = sent.join().unwrap().unwrap_err();
@@ -118,16 +119,19 @@ fn a_pipe_is_enlarged_and_nothing_else() {
 #[test]
 fn a_stream_goes_on_while_it_is_consumed() {
     let data = content(LEN);
-    for workers in [None, Some(0), Some(3)] {
+    let ways = [(Passing::Copy, "read, write"), (Passing::Share, "shared pages")];
+    for (workers, (passing, way)) in
+        [None, Some(0), Some(3)].into_iter().flat_map(|workers| ways.map(|way| (workers, way)))
+    {
         let ((from, mut feed), (mut far_end, to)) = (pipe_of(64 << 10), pipe_of(64 << 10));
         let source = Source::from_stream(file(from), "-").unwrap();
         let config = Config { workers, ..Config::default() };
         let mut plan = Plan::choose(&source, &config, Order::AnyOrder).unwrap();
         let copy = tempfile::NamedTempFile::new().unwrap();
-        let mut onward = Onward::new().to_output(file(to), "output").unwrap();
+        let mut onward = Onward::new().to_output(file(to), "output", passing).unwrap();
         onward = onward.to_file(copy.reopen().unwrap(), copy.path());
         plan.note_onward(&onward);
-        assert!(plan.choices().iter().any(|c| c.what == "onward" && c.value == "tee"), "{plan}");
+        assert!(plan.choices().iter().any(|c| c.what == "onward" && c.value == way), "{plan}");
         let blocks = Mutex::new(Vec::new());
         let (passed, onward) = thread::scope(|scope| {
             scope.spawn(|| {
@@ -166,7 +170,7 @@ fn an_output_that_takes_no_more_ends_the_run() {
     drop(far_end);
     let source = Source::from_stream(file(from), "-").unwrap();
     let plan = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
-    let mut onward = Onward::new().to_output(file(to), "output").unwrap();
+    let mut onward = Onward::new().to_output(file(to), "output", Passing::Share).unwrap();
     io::Write::write_all(&mut feed, b"some").unwrap();
     let error = plan.pass_on(&mut onward, |_| panic!("nothing to consume")).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Onward { bytes: 0, .. }), "{error}");

@@ -14,8 +14,8 @@ use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser};
 use ringsum::many::JOBS_MAX;
 
 use crate::values::{
-    ConsumeArg, HugePagesArg, Pattern, StatsFormat, When, one_of, parse_block_bytes, parse_glob,
-    parse_io_priority, parse_rate,
+    ConsumeArg, HugePagesArg, PassingArg, Pattern, StatsFormat, When, one_of, parse_block_bytes,
+    parse_glob, parse_io_priority, parse_rate,
 };
 
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
@@ -199,14 +199,20 @@ pub(crate) struct Args {
     #[arg(long, requires = "index", help_heading = INDEXES)]
     pub(crate) verify_index: bool,
 
-    /// Write the input to standard output as well, unchanged; its hash goes to standard error, or to --output
+    /// Write the input to standard output as well; its hash goes to standard error, or to --output
+    ///
+    /// With HOW, from pipe to pipe: `copy` writes it (the default); `share` has the pipes share pages, which is faster, and passes on other bytes than were hashed if the producer writes to pages that it gave away (vmsplice, splice).
     #[arg(
         short,
         long,
+        value_name = "HOW",
+        default_missing_value = "copy",
+        num_args = 0..=1,
+        require_equals = true,
         conflicts_with_all = ["check", "recursive", "files_from", "index", "raw", "in_order", "medium"],
         help_heading = PIPES
     )]
-    pub(crate) pass_through: bool,
+    pub(crate) pass_through: Option<PassingArg>,
 
     /// Write the input to FILE as well, and bring it to the device before the hash is printed; may be repeated
     #[arg(
@@ -476,7 +482,7 @@ impl Args {
             tree_digest: false,
             index: None,
             verify_index: false,
-            pass_through: false,
+            pass_through: None,
             tee: Vec::new(),
             output: None,
             strict: false,
@@ -514,7 +520,7 @@ impl Args {
 
     /// Whether the input goes on to somewhere.
     pub(crate) fn passes_on(&self) -> bool {
-        self.pass_through || !self.tee.is_empty()
+        self.pass_through.is_some() || !self.tee.is_empty()
     }
 
     /// What the options say about reading. `trace`: where `--trace` goes.

@@ -77,6 +77,10 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
 pub(crate) fn length(path: &Path) -> Option<u64> {
     match inputs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
+        Ok(metadata) if metadata.is_file() && inputs::is_stdin(path) => {
+            let position = rustix::fs::tell(rustix::stdio::stdin()).unwrap_or(0);
+            Some(metadata.len().saturating_sub(position))
+        }
         Ok(metadata) if metadata.is_file() || metadata.is_dir() => Some(metadata.len()),
         Ok(_) => None,
         Err(_) => Some(0),

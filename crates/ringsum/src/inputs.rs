@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use blockring::{Source, SourceKind};
+use blockring::Source;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 
@@ -113,7 +113,7 @@ impl Inputs {
 
     /// Leaves standard input at its end, as reading it would have.
     pub(crate) fn finish(&self, source: &Source, path: &Path) {
-        if is_stdin(path) && source.kind() == SourceKind::File {
+        if is_stdin(path) && source.kind().is_seekable() {
             let _ = rustix::fs::seek(source, rustix::fs::SeekFrom::End(0));
         }
     }

@@ -248,9 +248,9 @@ impl<'m> StreamTree<'m> {
     fn finish(self) -> Result<Digest, Error> {
         let tree = self.tree.into_inner().unwrap_or_else(PoisonError::into_inner);
         match self.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(Digest(self.mode.hasher().finalize_xof())),
+            None if tree.end() == 0 => Ok(Digest(self.mode.hasher().finalize_xof())),
             Some((len, all)) if len == tree.end() => Ok(all),
-            Some(_) => Ok(tree.finish()?),
+            _ => Ok(tree.finish()?),
         }
     }
 }

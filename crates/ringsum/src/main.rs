@@ -4,6 +4,7 @@
 mod ahead;
 mod args;
 mod check;
+mod ends;
 mod extra;
 mod hash;
 mod index;

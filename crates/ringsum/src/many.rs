@@ -84,7 +84,7 @@ pub struct Outcome<T> {
 pub struct Hashed {
     /// The hash.
     pub found: Found,
-    /// What `stat` said; `None` for what is no regular file, or has another content than its length says,
+    /// What `stat` said; `None` for what is no regular file, or was not read from its start, or has another content than its length says,
     /// as files of `/proc` and `/sys` do.
     pub stamp: Option<Stamp>,
     /// The device that it is on.
@@ -103,7 +103,8 @@ pub enum Found {
 impl Hashed {
     /// What was made of the content of `source`.
     pub fn read(digest: Digest, source: &Source) -> Hashed {
-        let stamp = (source.kind() == SourceKind::File).then(|| source.stamp());
+        let is_whole = source.kind() == SourceKind::File && source.start() == 0;
+        let stamp = is_whole.then(|| source.stamp());
         Hashed { found: Found::Read(digest), stamp, device: source.device() }
     }
 

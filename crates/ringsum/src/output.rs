@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,19 +18,21 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::start;
 use crate::values::StatsFormat;
 
+const STDOUT: &str = "standard output";
+
 /// Hashes could not be written to where they go.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
-    #[error("standard output is closed")]
-    Closed,
+    #[error("{0} is closed")]
+    Closed(&'static str),
     #[error("{0}: {1}")]
     Write(String, io::Error),
 }
 
 impl OutputError {
-    /// Whether a reader of our pipe has left, which is no error.
+    /// Whether whoever reads our standard output has left, which is no error.
     pub(crate) fn reader_left(&self) -> bool {
-        matches!(self, OutputError::Write(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
+        matches!(self, OutputError::Write(to, error) if to == STDOUT && error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -69,8 +72,11 @@ impl Output {
     /// When standard output is closed, or the file cannot be made.
     pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
         let (file, name) = match to {
-            To::Stdout if start::stdout_was_closed() => return Err(OutputError::Closed),
-            To::Stdout => (None, "standard output".to_owned()),
+            To::Stdout if start::stdout_was_closed() => return Err(OutputError::Closed(STDOUT)),
+            To::Stderr if start::stderr_was_closed() => {
+                return Err(OutputError::Closed("standard error"));
+            }
+            To::Stdout => (None, STDOUT.to_owned()),
             To::Stderr => {
                 let name = "standard error".to_owned();
                 match rustix::stdio::stderr().try_clone_to_owned() {
@@ -90,6 +96,12 @@ impl Output {
             Output { file, name, is_terminal: false, collected: Mutex::new(Collected::default()) };
         output.is_terminal = rustix::termios::isatty(output.fd());
         Ok(output)
+    }
+
+    /// Whether this is the file that hashes go to.
+    pub(crate) fn is_own(&self, device: u64, inode: u64) -> bool {
+        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.is_some_and(|m| m.is_file() && (m.dev(), m.ino()) == (device, inode))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

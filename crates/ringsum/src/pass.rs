@@ -1,16 +1,14 @@
 //! `--pass-through` and `--tee`: one input, which goes on to somewhere while it is hashed.
 
-use std::fs::{File, Metadata};
-use std::io;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use blockring::{ErrorKind, Onward, Source};
 use ringsum::many::Hashed;
 
 use crate::Status;
-use crate::inputs;
+use crate::output::OutputError;
 use crate::print::Printer;
 use crate::session::{DigestError, Session};
 use crate::start;
@@ -28,30 +26,47 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         }
     };
     session.progress.expect(|| crate::hash::length(path));
-    let mut onward = open_onward(session, path)?;
-    let (result, mut status) = match hash(session, &source, path, &mut onward) {
+    let (mut onward, copies) = open_onward(session)?;
+    let (result, mut status) = match hash(session, &source, path, &mut onward, &copies) {
         Ok(digest) => (Ok(Hashed::read(digest, &source)), Status::Success),
         Err(error) => (Err(error), Status::Failure),
     };
     // Even if not all of it came: what did is theirs.
     for incomplete in onward.finish().err().unwrap_or_default() {
         status = Status::Failure;
-        let what = format!("{}; it holds the first {} bytes", incomplete.error, incomplete.bytes);
-        session.say_of(incomplete.path.as_os_str().as_bytes(), &what);
+        session.say_of(incomplete.path.as_os_str().as_bytes(), &incomplete.what());
     }
-    match result {
-        Ok(hashed) => printer.hash(name, &hashed)?,
-        Err(ringsum::Error::Read(error)) => match error.kind() {
-            kind @ ErrorKind::Onward { .. } => {
-                session.progress.suspend(|| session.messages.say(kind));
-            }
-            kind => printer.failure(name, &kind.to_string())?,
-        },
-        Err(error) => printer.failure(name, &error.to_string())?,
+    let told = match result {
+        Ok(hashed) => printer.hash(name, &hashed),
+        Err(error) => tell(session, &printer, name, &error),
+    };
+    match told {
+        // Who reads standard output has seen enough, but what was to be written is another matter.
+        Err(error) if error.reader_left() => {}
+        told => told?,
     }
     session.count_inputs(1, false);
     session.finish()?;
     Ok(status)
+}
+
+fn tell(
+    session: &Session<'_>,
+    printer: &Printer<'_>,
+    name: &[u8],
+    error: &ringsum::Error,
+) -> Result<(), OutputError> {
+    match error {
+        ringsum::Error::Read(error) => match error.kind() {
+            // It is no fault of the input.
+            kind @ ErrorKind::Onward { .. } if !session.args.json => {
+                session.progress.suspend(|| session.messages.say(kind));
+                Ok(())
+            }
+            kind => printer.failure(name, &kind.to_string()),
+        },
+        error => printer.failure(name, &error.to_string()),
+    }
 }
 
 fn hash(
@@ -59,58 +74,36 @@ fn hash(
     source: &Source,
     path: &Path,
     onward: &mut Onward,
+    copies: &[File],
 ) -> Result<ringsum::Digest, ringsum::Error> {
     let mut plan = ringsum::plan(source, &session.options.config)?;
     plan.note_onward(onward);
+    for copy in copies {
+        // Only now, when all that was asked for can be had. What has no length has none to lose.
+        let _ = copy.set_len(0);
+    }
     let observe = |bytes| session.progress.add(bytes);
     session.carry_out(&plan, path, || {
         ringsum::hash_passed_on(&plan, &session.options.mode, onward, &observe)
     })
 }
 
-/// Opens all that the input goes to.
-fn open_onward(session: &Session<'_>, input: &Path) -> anyhow::Result<Onward> {
+/// Opens all that the input goes to, and empties none of it yet: the files are there once more for that.
+fn open_onward(session: &Session<'_>) -> anyhow::Result<(Onward, Vec<File>)> {
     let args = session.args;
-    let mut taken = vec![(input.to_owned(), inputs::metadata(input).ok())];
-    let mut onward = Onward::new();
-    if args.pass_through {
+    let (mut onward, mut copies) = (Onward::new(), Vec::new());
+    if let Some(passing) = args.pass_through {
         if start::stdout_was_closed() {
             anyhow::bail!("standard output is closed, and --pass-through writes there");
         }
         let stdout = File::from(rustix::stdio::stdout().try_clone_to_owned()?);
-        refuse_twice(&taken, Path::new("standard output"), &stdout.metadata()?)?;
-        taken.push(("standard output".into(), stdout.metadata().ok()));
-        onward = onward.to_output(stdout, "standard output")?;
+        onward = onward.to_output(stdout, "standard output", passing.into())?;
     }
     for path in &args.tee {
-        if let Ok(metadata) = path.metadata() {
-            refuse_twice(&taken, path, &metadata)?;
-        }
-        let file = File::create(path).map_err(|error| no_copy(path, &error))?;
-        taken.push((path.clone(), file.metadata().ok()));
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| anyhow::anyhow!("--tee {}: {error}", path.display()))?;
+        copies.push(file.try_clone()?);
         onward = onward.to_file(file, path);
     }
-    Ok(onward)
-}
-
-fn no_copy(path: &Path, error: &io::Error) -> anyhow::Error {
-    anyhow::anyhow!("--tee {}: {error}", path.display())
-}
-
-/// A file that is written to must be no other end of the same run: it would be emptied, or grow for ever.
-fn refuse_twice(
-    taken: &[(std::path::PathBuf, Option<Metadata>)],
-    path: &Path,
-    metadata: &Metadata,
-) -> anyhow::Result<()> {
-    if !(metadata.is_file() || metadata.file_type().is_block_device()) {
-        return Ok(());
-    }
-    for (other, known) in taken {
-        if known.as_ref().is_some_and(|m| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino())) {
-            let (path, other) = (path.display(), other.display());
-            anyhow::bail!("{path}: it is the same file as {other}; nothing was written");
-        }
-    }
-    Ok(())
+    Ok((onward, copies))
 }

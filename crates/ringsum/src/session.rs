@@ -1,9 +1,8 @@
 //! What hashing and checking share: from a path to its digest, with plan and progress shown.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +11,8 @@ use ringsum::many::{Failure, Hashed};
 use ringsum::{Digest, Mode, Options};
 
 use crate::args::Args;
-use crate::inputs::{self, InputError, Inputs};
+use crate::ends;
+use crate::inputs::{InputError, Inputs};
 use crate::output::{Messages, Output, To};
 use crate::progress::Progress;
 use crate::statistics::{Of, Report};
@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
     ///
     /// Standard output is closed, or the key cannot be had, or a trace not be written.
     pub(crate) fn new(args: &'a Args, messages: &'a Messages) -> anyhow::Result<Session<'a>> {
-        let output = Output::new(destination(args)?)?;
+        ends::check(args)?;
         let mut inputs = Inputs::new();
         let mode = match &args.derive_key {
             Some(context) => Mode::derive_key(context),
@@ -102,6 +102,8 @@ impl<'a> Session<'a> {
                 blockring::allow_mmap()?;
             }
         }
+        // Last: it empties a file.
+        let output = Output::new(destination(args))?;
         Ok(Session {
             args,
             messages,
@@ -223,28 +225,12 @@ impl<'a> Session<'a> {
 }
 
 /// Where hashes go.
-///
-/// # Errors
-///
-/// The file is one of those that are to be hashed, and would be emptied.
-fn destination(args: &Args) -> anyhow::Result<To<'_>> {
-    let Some(path) = &args.output else {
-        return Ok(if args.pass_through { To::Stderr } else { To::Stdout });
-    };
-    if let Ok(output) = path.metadata()
-        && output.is_file()
-    {
-        let is_output =
-            |other: &Metadata| (other.dev(), other.ino()) == (output.dev(), output.ino());
-        let stdin = args.files.is_empty().then(|| Path::new("-"));
-        let mut inputs = args.files.iter().map(PathBuf::as_path).chain(stdin);
-        let input = inputs.find(|input| inputs::metadata(input).is_ok_and(|m| is_output(&m)));
-        if let Some(input) = input {
-            let (input, output) = (input.display(), path.display());
-            anyhow::bail!("--output {output}: it is {input}, which is to be hashed");
-        }
+fn destination(args: &Args) -> To<'_> {
+    match &args.output {
+        Some(path) => To::File(path),
+        None if args.pass_through.is_some() => To::Stderr,
+        None => To::Stdout,
     }
-    Ok(To::File(path))
 }
 
 /// Takes a lock, whatever happened to who held it before.

@@ -19,9 +19,13 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     fill_closed_descriptors();
-    // A write to a pipe that nobody reads is to fail, not to end the process.
+    // A write to a pipe that nobody reads, or past the limit on the size of files, is to fail, not to end the
+    // process.
     // SAFETY: no other thread runs yet.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
     // SAFETY: the C library passes argc strings that live as long as the process.
     let line = unsafe { line(argc, argv) };
     crate::command(line).into()
@@ -63,4 +67,9 @@ pub(crate) fn stdin_was_closed() -> bool {
 /// Whether standard output was closed.
 pub(crate) fn stdout_was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed) & 2 != 0
+}
+
+/// Whether standard error was closed.
+pub(crate) fn stderr_was_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed) & 4 != 0
 }

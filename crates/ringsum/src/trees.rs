@@ -323,6 +323,9 @@ impl Trees<'_> {
                 {
                     return Some(told(What::Skipped(entry.path(), "the index of this run")));
                 }
+                if self.session.args.output.is_some() && self.session.output.is_own(device, inode) {
+                    return Some(told(What::Skipped(entry.path(), "where the hashes go")));
+                }
                 let place = Place::Entry(entry);
                 return Some(self.hash(ToHash { place, device, inode, is_regular: true }, key));
             }

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, IoPriority};
+use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, IoPriority, Passing};
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -22,6 +22,24 @@ pub(crate) enum ConsumeArg {
     Each,
     /// After all that have come
     Batch,
+}
+
+/// [`Passing`] as a value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PassingArg {
+    /// What was hashed is written
+    Copy,
+    /// The pipes share pages
+    Share,
+}
+
+impl From<PassingArg> for Passing {
+    fn from(arg: PassingArg) -> Passing {
+        match arg {
+            PassingArg::Copy => Passing::Copy,
+            PassingArg::Share => Passing::Share,
+        }
+    }
 }
 
 /// [`HugePages`] as a value of an option.

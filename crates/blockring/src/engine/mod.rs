@@ -120,7 +120,7 @@ pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engin
         EngineKind::Libaio => Box::new(libaio::LibaioEngine::new(setup)?),
         EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)?),
         EngineKind::Pread => Box::new(pread::PreadEngine),
-        EngineKind::Stream => Box::new(stream::StreamEngine::new(setup.seekable)),
+        EngineKind::Stream => Box::new(stream::StreamEngine::new(setup.seekable, setup.file)),
         EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup.slots)?),
         EngineKind::Null => Box::new(null::NullEngine),
     })

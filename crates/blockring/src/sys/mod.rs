@@ -73,26 +73,20 @@ pub(crate) unsafe fn pread(
     }
 }
 
-/// `read` at the file position, with the flags of `preadv2`.
-///
-/// # Safety
-///
-/// As for [`pread`].
-pub(crate) unsafe fn read(
-    fd: BorrowedFd<'_>,
-    buffer: *mut u8,
-    len: usize,
-    flags: i32,
-) -> io::Result<usize> {
-    let part = libc::iovec { iov_base: buffer.cast(), iov_len: len };
-    // SAFETY: memory that the caller vouches for. Offset -1 is the file position.
-    let result = unsafe {
-        match flags {
-            0 => libc::read(fd.as_raw_fd(), buffer.cast(), len),
-            flags => libc::preadv2(fd.as_raw_fd(), &part, 1, -1, flags),
-        }
-    };
-    match result {
+/// `read` at the file position.
+pub(crate) fn read_into(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the slice is valid for writes of its length.
+    match unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) } {
+        -1 => Err(io::Error::last_os_error()),
+        n => Ok(n as usize),
+    }
+}
+
+/// The same with the flags of `preadv2`.
+pub(crate) fn read_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: the slice is valid for writes of its length. Offset -1 is the file position.
+    match unsafe { libc::preadv2(fd.as_raw_fd(), &part, 1, -1, flags) } {
         -1 => Err(io::Error::last_os_error()),
         n => Ok(n as usize),
     }

@@ -1,0 +1,72 @@
+//! The ends of a run: what it reads and what it writes are different files, or nothing is begun.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::args::Args;
+use crate::inputs;
+
+/// Which file it is: one that is there, or one that is to be made.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    There(u64, u64),
+    New(PathBuf),
+}
+
+struct End {
+    name: String,
+    identity: Identity,
+}
+
+/// Refuses a file that is written to and is another end of the same run, too: it would be emptied before it is
+/// read, or hold two things at once.
+///
+/// # Errors
+///
+/// Which one it is.
+pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
+    let written = args.output.iter().chain(&args.tee).chain(&args.trace);
+    let mut written: Vec<_> = written.filter_map(|path| end_at(path)).collect();
+    if written.is_empty() && args.pass_through.is_none() {
+        return Ok(());
+    }
+    if args.pass_through.is_some() {
+        let stdout = std::fs::metadata("/proc/self/fd/1").ok();
+        written.extend(stdout.and_then(|metadata| end_of("standard output".to_owned(), &metadata)));
+    }
+    let takes_stdin =
+        args.keyed || (args.files.is_empty() && args.files_from.is_none() && !args.recursive);
+    let stdin = takes_stdin.then(|| Path::new("-"));
+    let read = args.files.iter().chain(&args.files_from).chain(&args.index).map(PathBuf::as_path);
+    let others: Vec<_> = read
+        .chain(stdin)
+        .filter_map(|path| end_of(path.display().to_string(), &inputs::metadata(path).ok()?))
+        .collect();
+    for (i, end) in written.iter().enumerate() {
+        let twin = written[..i].iter().chain(&others).find(|other| other.identity == end.identity);
+        if let Some(twin) = twin {
+            let (end, twin) = (&end.name, &twin.name);
+            anyhow::bail!("{end}: it is the same file as {twin}; nothing was read or written");
+        }
+    }
+    Ok(())
+}
+
+/// What is there, if it matters who else writes to it.
+fn end_of(name: String, metadata: &Metadata) -> Option<End> {
+    // Two may well write to one terminal, or to /dev/null.
+    let is_shared = metadata.file_type().is_char_device();
+    let identity = Identity::There(metadata.dev(), metadata.ino());
+    (!is_shared).then_some(End { name, identity })
+}
+
+fn end_at(path: &Path) -> Option<End> {
+    let name = path.display().to_string();
+    if let Ok(metadata) = path.metadata() {
+        return end_of(name, &metadata);
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(End { name, identity: Identity::New(parent.join(path.file_name()?)) })
+}
