@@ -134,10 +134,14 @@ fn a_trace_has_every_read_and_every_block() {
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.starts_with("ringsum: no/such/folder: "), "{}", output.stderr);
     // Nor is it written over anything but a trace.
-    for line in [&["--trace", "a", "b"][..], &["--trace", "b", "b"], &["--trace", "a"]] {
+    for (line, why) in [
+        (&["--trace", "a", "b"][..], "it is no trace"),
+        (&["--trace", "b", "b"], "it is the same file as b"),
+        (&["--trace", "a"], "it is no trace"),
+    ] {
         let output = scratch.run(line);
         assert_eq!((output.code, output.stdout()), (1, ""), "{line:?}");
-        assert!(output.stderr.contains("it is no trace"), "{}", output.stderr);
+        assert!(output.stderr.contains(why), "{}", output.stderr);
     }
     let unharmed = format!("{}  a\n{}  b\n", hex(&content(1_000_000)), hex(b"bbb"));
     scratch.run(&["--trace", "trace.json", "a", "b"]).expect(0, &unharmed, "");
