@@ -33,9 +33,9 @@ const AHEAD_BLOCKS: u32 = 16;
 
 /// Then another thread joins in, if so many processors were idle for so long: on two of them, `cat` in front
 /// of the pipe needs the other, and a second thread here only took it away (1 GiB: 0.30 s, and 0.38 with
-/// it). A program that gives its pages away leaves it idle.
-const IDLE_PROCESSORS_MIN: f64 = 0.5;
-const IDLE_TIME_MIN: Duration = Duration::from_millis(50);
+/// it). A program that gives its pages away leaves it idle (nine tenths of it).
+const IDLE_PROCESSORS_MIN: f64 = 0.75;
+const IDLE_TIME_MIN: Duration = Duration::from_millis(80);
 
 /// A stream, and what is needed to read it.
 pub(crate) struct Stream<'a> {
