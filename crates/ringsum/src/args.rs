@@ -201,7 +201,7 @@ pub(crate) struct Args {
 
     /// Write the input to standard output as well; its hash goes to standard error, or to --output
     ///
-    /// With HOW, from pipe to pipe: `copy` writes it (the default); `share` has the pipes share pages, which is faster, and passes on other bytes than were hashed if the producer writes to pages that it gave away (vmsplice, splice).
+    /// With HOW, from pipe to pipe: `copy` writes it (the default); `share` has the pipes share pages, which saves a copy, and passes on other bytes than were hashed if the producer writes to pages that it gave away (vmsplice, splice).
     #[arg(
         short,
         long,

@@ -404,6 +404,10 @@ fn passed_through_and_written_to_files() {
     );
     scratch.shell(": | $R -p").expect(0, "", &line(b""));
     scratch.shell("$R -o sum in; $R --check sum").expect(0, "in: OK\n", "");
+    // A list in the tree that it is of is not in itself.
+    let run =
+        scratch.shell("mkdir tree; cp in tree; $R -r tree -o tree/list; $R --check tree/list");
+    run.expect(0, "tree/in: OK\n", "ringsum: tree/list: skipped: it is where the hashes go\n");
 }
 
 #[test]
