@@ -1,4 +1,5 @@
-//! THE loop: request, complete, reissue, lend, free. Every engine and every order goes through it.
+//! THE loop: request, complete, reissue, lend, free. Every engine goes through it, in every order; streams that
+//! threads take turns to read (`stream.rs`) do not.
 //!
 //! What a raw result means (a short read, an interruption, the end of the file) says `request.rs`.
 //! Who consumes a block, and on which thread, is `workers.rs`'s business.
