@@ -21,7 +21,8 @@ use crate::stream::{read_some, wait_for};
 
 /// Largest size that is asked for, in bytes, whatever the system allows: it is the default of what a user
 /// without privileges may ask for, and 256 KiB, 512 KiB and 1 MiB made no difference beyond the noise
-/// for 1 GiB of `cat FILE |` (0.293, 0.301 and 0.289 s), where 64 KiB took three times as long.
+/// for 1 GiB of `cat FILE |` (0.293, 0.301 and 0.289 s). Through 64 KiB, `write` and `read` move 0.9 GiB/s, and
+/// 1.8 to 2.4 through 1 MiB.
 pub const BYTES_MAX: usize = 1 << 20;
 
 /// How long to wait before looking again whether the far end has taken something out: nothing tells.

@@ -66,7 +66,7 @@ struct Turns<'t> {
     /// The run is given up: for who has the turn, and is about to read or to nap.
     is_stopped: AtomicBool,
     consumed_bytes: AtomicU64,
-    /// Threads that have joined.
+    /// Threads that have joined, or could not.
     joined: AtomicU32,
 }
 
@@ -98,10 +98,9 @@ pub(crate) fn by_turns(
     let read = thread::scope(|scope| {
         let mut threads = Vec::new();
         let mut join = || {
-            if threads.len() as u32 == stream.plan.workers {
+            if turns.joined.fetch_add(1, Ordering::Relaxed) >= stream.plan.workers {
                 return;
             }
-            turns.joined.fetch_add(1, Ordering::Relaxed);
             let slab = match Slab::new(1, stream.plan.block_bytes, stream.plan.huge_pages) {
                 Ok(slab) => slab,
                 Err(error) => return miss(error),

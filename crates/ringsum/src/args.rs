@@ -36,6 +36,9 @@ const JSON_LENGTH_MAX: u64 = 1 << 20;
     name = "ringsum",
     version,
     group(ArgGroup::new("walks").args(["recursive", "report_extra"]).multiple(true)),
+    group(ArgGroup::new("passes").args(["pass_through", "tee"]).multiple(true).conflicts_with_all([
+        "check", "recursive", "files_from", "index", "raw", "in_order", "medium",
+    ])),
     after_help = "Exit status: 0 if all is well, 1 if a file could not be read, changed while it was \
                   read, or failed a check, 2 for a wrong command line.\n\
                   Sizes take k, K or KiB (1024), kB or KB (1000), and so on with M and G."
@@ -209,18 +212,12 @@ pub(crate) struct Args {
         default_missing_value = "copy",
         num_args = 0..=1,
         require_equals = true,
-        conflicts_with_all = ["check", "recursive", "files_from", "index", "raw", "in_order", "medium"],
         help_heading = PIPES
     )]
     pub(crate) pass_through: Option<PassingArg>,
 
     /// Write the input to FILE as well, and bring it to the device before the hash is printed; may be repeated
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["check", "recursive", "files_from", "index", "raw", "in_order", "medium"],
-        help_heading = PIPES
-    )]
+    #[arg(long, value_name = "FILE", help_heading = PIPES)]
     pub(crate) tee: Vec<PathBuf>,
 
     /// Write hashes to FILE, not to standard output

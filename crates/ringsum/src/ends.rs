@@ -38,11 +38,12 @@ pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     let takes_stdin =
         args.keyed || (args.files.is_empty() && args.files_from.is_none() && !args.recursive);
     let stdin = takes_stdin.then(|| Path::new("-"));
-    let read = args.files.iter().chain(&args.files_from).chain(&args.index).map(PathBuf::as_path);
-    let others: Vec<_> = read
-        .chain(stdin)
-        .filter_map(|path| end_of(path.display().to_string(), &inputs::metadata(path).ok()?))
-        .collect();
+    let read = args.files.iter().chain(&args.files_from).map(PathBuf::as_path).chain(stdin);
+    let read =
+        read.filter_map(|path| end_of(path.display().to_string(), &inputs::metadata(path).ok()?));
+    // An index is both, and may be new.
+    let index = args.index.as_deref().and_then(end_at);
+    let others: Vec<_> = read.chain(index).collect();
     for (i, end) in written.iter().enumerate() {
         let twin = written[..i].iter().chain(&others).find(|other| other.identity == end.identity);
         if let Some(twin) = twin {

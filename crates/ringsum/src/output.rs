@@ -53,6 +53,8 @@ pub(crate) enum To<'a> {
 pub(crate) struct Output {
     /// `None`: standard output.
     file: Option<File>,
+    /// Device and inode of a regular file.
+    own: Option<(u64, u64)>,
     name: String,
     is_terminal: bool,
     collected: Mutex<Collected>,
@@ -92,16 +94,16 @@ impl Output {
                 }
             }
         };
-        let mut output =
-            Output { file, name, is_terminal: false, collected: Mutex::new(Collected::default()) };
-        output.is_terminal = rustix::termios::isatty(output.fd());
-        Ok(output)
+        let metadata = file.as_ref().and_then(|file| file.metadata().ok());
+        let own = metadata.filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+        let is_terminal =
+            rustix::termios::isatty(file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd));
+        Ok(Output { file, own, name, is_terminal, collected: Mutex::default() })
     }
 
     /// Whether this is the file that hashes go to.
     pub(crate) fn is_own(&self, device: u64, inode: u64) -> bool {
-        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
-        metadata.is_some_and(|m| m.is_file() && (m.dev(), m.ino()) == (device, inode))
+        self.own == Some((device, inode))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -323,7 +323,7 @@ impl Trees<'_> {
                 {
                     return Some(told(What::Skipped(entry.path(), "the index of this run")));
                 }
-                if self.session.args.output.is_some() && self.session.output.is_own(device, inode) {
+                if self.session.output.is_own(device, inode) {
                     return Some(told(What::Skipped(entry.path(), "where the hashes go")));
                 }
                 let place = Place::Entry(entry);
