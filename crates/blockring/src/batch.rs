@@ -7,11 +7,12 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
+use crate::advised::Advised;
 use crate::choose::{self, RingPlan};
 use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, SLOT_ALIGN_BYTES, slots_max};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
-use crate::plan::{Advised, Plan};
+use crate::plan::Plan;
 use crate::pump::{Deliver, Finished};
 use crate::source::Source;
 use crate::workers::Reader;

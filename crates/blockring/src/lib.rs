@@ -57,7 +57,9 @@
 //! Linux. io_uring is used from 5.6 on; without it (old kernels, containers that refuse it) the same
 //! program reads with libaio, or with threads that `pread`.
 
+mod advised;
 mod batch;
+mod buffer;
 mod choose;
 mod config;
 mod engine;
@@ -86,6 +88,7 @@ mod trace;
 mod workers;
 
 pub use batch::{Batch, BatchReader, Extent, read_batch};
+pub use buffer::Buffer;
 pub use choose::Choice;
 pub use config::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, Consume, DEPTH_MAX,

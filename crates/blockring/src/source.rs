@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 
 use crate::error::{Change, Error, ErrorKind};
+use crate::facts;
 use crate::sys;
 
 /// What kind of thing a source is.
@@ -252,6 +253,24 @@ impl Source {
         };
         sys::for_each_extent(&self.file, look).ok()?;
         place
+    }
+
+    /// In how many pieces a file lies on its device, holes left out; `None` where the file system does not
+    /// say.
+    pub fn extent_count(&self) -> Option<u64> {
+        let mut count = 0;
+        let look = |_| {
+            count += 1;
+            true
+        };
+        sys::for_each_extent(&self.file, look).ok()?;
+        Some(count)
+    }
+
+    /// How much of it is in the page cache, from 0 to 1, by samples if it is long; `None` where that
+    /// cannot be told, or it has no length.
+    pub fn resident(&self) -> Option<f64> {
+        facts::resident(&self.file, self.len()?)
     }
 
     /// Makes the reads of this open file direct ones, if they are not.

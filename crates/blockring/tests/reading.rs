@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockring::{
-    Block, CacheMode, Change, Config, Consume, EngineKind, Error, ErrorKind, Order, Plan, Source,
-    Sqpoll, Uring,
+    Block, CacheMode, Change, Config, Consume, EngineKind, Error, ErrorKind, Extent, Order, Plan,
+    Source, Sqpoll, Uring,
 };
 
 const BLOCK_BYTES: u32 = 64 << 10;
@@ -194,6 +194,81 @@ fn a_range_is_read_alone() {
 }
 
 /// What somebody else does to the file while we are in its middle, and what the run must say.
+#[test]
+fn scattered_places_come_once_each_with_their_bytes() {
+    let expected = content(LEN);
+    let scratch = Scratch::new(&expected);
+    let source = Source::open(&scratch.0).unwrap();
+    // Back and forth, twice the same, short, empty, and the last bytes of the file.
+    let block = u64::from(BLOCK_BYTES);
+    let mut extents: Vec<Extent> = (0..BLOCKS - 1)
+        .map(|i| Extent { offset: (i * 17 % (BLOCKS - 1)) * block, len: BLOCK_BYTES })
+        .collect();
+    extents.extend(
+        [(0, 100), (0, 0), (4096, 4096), (LEN / 4096 * 4096, (LEN % 4096) as u32)]
+            .map(|(offset, len)| Extent { offset, len }),
+    );
+    let mut wanted: Vec<_> = extents.iter().filter(|extent| extent.len > 0).copied().collect();
+    wanted.sort_by_key(|extent| (extent.offset, extent.len));
+    for (engine, cache) in ways().into_iter().filter(|(engine, _)| *engine != EngineKind::Stream) {
+        for workers in [0, 3] {
+            let name = format!("{engine} {cache} {workers} workers");
+            let config = config(engine, cache, workers);
+            let plan = Plan::choose(&source, &config, Order::AnyOrder).unwrap();
+            let seen = Mutex::new(Vec::new());
+            let read = plan.extents_any_order(&extents, |block| {
+                let start = block.offset as usize;
+                assert_eq!(block.bytes, &expected[start..start + block.bytes.len()], "{name}");
+                let extent = Extent { offset: block.offset, len: block.bytes.len() as u32 };
+                seen.lock().unwrap().push(extent);
+                Ok(())
+            });
+            read.unwrap_or_else(|error| panic!("{name}: {error}"));
+            let mut seen = seen.into_inner().unwrap();
+            seen.sort_by_key(|extent| (extent.offset, extent.len));
+            assert_eq!(seen, wanted, "{name}");
+        }
+    }
+}
+
+#[test]
+fn places_that_cannot_be_read_are_refused_before_anything_is() {
+    let scratch = Scratch::new(&content(LEN));
+    let source = Source::open(&scratch.0).unwrap();
+    let refused = |config: &Config, order, extent| {
+        let plan = Plan::choose(&source, config, order).unwrap();
+        let good = Extent { offset: 0, len: 10 };
+        let result = plan.extents_any_order(&[good, extent], |_| panic!("something was read"));
+        result.unwrap_err().to_string()
+    };
+    let direct = config(EngineKind::IoUring, CacheMode::Direct, 0);
+    for (extent, why) in [
+        (Extent { offset: LEN - 10, len: 11 }, "past the end"),
+        (Extent { offset: u64::MAX, len: 1 }, "past the end"),
+        (Extent { offset: 100, len: 10 }, "multiple of the alignment"),
+        (Extent { offset: 0, len: BLOCK_BYTES + 1 }, "longer than a block"),
+    ] {
+        let message = refused(&direct, Order::AnyOrder, extent);
+        assert!(message.contains(why), "{extent:?}: {message}");
+    }
+    let message = refused(&direct, Order::InOrder, Extent { offset: 0, len: 1 });
+    assert!(message.contains("blocks in order"), "{message}");
+    // A small file has no ring: it is read all the same.
+    let small = Scratch::new(b"0123456789");
+    let source = Source::open(&small.0).unwrap();
+    let plan = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
+    let seen = Mutex::new(Vec::new());
+    plan.extents_any_order(
+        &[Extent { offset: 7, len: 3 }, Extent { offset: 1, len: 1 }],
+        |block| {
+            seen.lock().unwrap().push((block.offset, block.bytes.to_vec()));
+            Ok(())
+        },
+    )
+    .unwrap();
+    assert_eq!(seen.into_inner().unwrap(), [(7, b"789".to_vec()), (1, b"1".to_vec())]);
+}
+
 #[test]
 fn a_file_that_changes_while_it_is_read_is_an_error() {
     type Meddle = fn(&File);
