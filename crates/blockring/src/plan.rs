@@ -117,7 +117,7 @@ impl<'s> Plan<'s> {
         let system = System {
             io_uring: &engine::io_uring::usable,
             libaio: &engine::libaio::usable,
-            tuning: &|| config.tuned.as_ref()?.of(source.device()),
+            tuning: &|| config.tuned.as_ref()?.find(source.device()),
             profile: &profile::BUILT_IN,
             cores: cores(),
         };

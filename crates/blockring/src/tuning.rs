@@ -38,7 +38,8 @@ impl Tunings {
         Tunings(Arc::new(find))
     }
 
-    pub(crate) fn of(&self, device: u64) -> Option<Result<Tuning, String>> {
+    /// What there is for the device with this number.
+    pub fn find(&self, device: u64) -> Option<Result<Tuning, String>> {
         (self.0)(device)
     }
 }
