@@ -317,8 +317,11 @@ fn empty() -> Map<String, Value> {
     document.into_iter().collect()
 }
 
-/// The whole document, and its entries in their order; `None` where there is no file.
-fn read(path: &Path) -> Result<Option<(Map<String, Value>, Vec<Entry>)>, TunedError> {
+/// A whole document, and its entries in their order.
+type Parsed = (Map<String, Value>, Vec<Entry>);
+
+/// What is in a file; `None` where there is none.
+fn read(path: &Path) -> Result<Option<Parsed>, TunedError> {
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -353,7 +356,7 @@ enum Fault {
     Damaged(String),
 }
 
-fn parse(bytes: &[u8]) -> Result<(Map<String, Value>, Vec<Entry>), Fault> {
+fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
     let damaged = |what: &str| Fault::Damaged(what.to_owned());
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(damaged("it is longer than 1 MiB"));
