@@ -143,13 +143,13 @@ pub fn save(path: &Path, entry: &Entry) -> Result<(), TunedError> {
     // What a link in its place leads to is what is kept.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let fail = |doing| move |error| TunedError::Io { path: path.clone(), doing, error };
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = path.parent().filter(|folder| *folder != "").unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(fail("making its folder"))?;
     let folder = File::open(folder).map_err(fail("opening its folder"))?;
     // Two at once would lose one of two entries. Where the file system has no locks, so be it.
     let _ = flock(&folder, FlockOperation::LockExclusive);
     let (mut document, entries) = read(path)?.unwrap_or_else(|| (empty(), Vec::new()));
-    let place = entries.iter().position(|old| old.device.is_same_device(&entry.device));
+    let place = entry.device.position(entries.iter().map(|old| &old.device));
     if let Some(Value::Array(devices)) = document.get_mut("devices") {
         match place.and_then(|place| devices.get_mut(place)) {
             Some(old) => *old = entry.to_json(),
@@ -167,9 +167,9 @@ pub fn applicable<'e>(
     kernel: &str,
     device: &DeviceId,
 ) -> Option<Result<&'e Entry, String>> {
-    let of_device = entries.iter().find(|entry| entry.device.is_same_device(device));
-    let of_number = || entries.iter().find(|entry| entry.device.has_number_of(device));
-    let entry = of_device.or_else(of_number)?;
+    let of_device = device.position(entries.iter().map(|entry| &entry.device));
+    let of_number = || entries.iter().position(|entry| entry.device.has_number_of(device));
+    let entry = &entries[of_device.or_else(of_number)?];
     let why = match entry.device.difference(device) {
         Some(difference) => format!("on another device ({difference})"),
         None if entry.kernel != kernel => {
@@ -341,10 +341,11 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     // A FIFO in its place must not hang us.
     let nonblock = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(metadata.len().min(FILE_BYTES_MAX) as usize + 1);
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -45,14 +45,18 @@ fn what_is_saved_is_loaded_and_others_stay() {
         save(&path, entry).expect("saved");
     }
     assert_eq!(load(&path).expect("both"), [first.clone(), second.clone()]);
-    // The same device with another number, and larger; and the same number, with another device.
-    let grown = DeviceId { minor: 32, sectors: 2000, ..second.device.clone() };
-    let grown = Entry { device: grown, depth: 1, ..second };
-    save(&path, &grown).expect("saved");
-    assert_eq!(load(&path).expect("both"), [first.clone(), grown.clone()]);
+    // The same device, larger; and with another number.
+    for (minor, sectors) in [(16, 2000), (32, 2000)] {
+        let now = DeviceId { minor, sectors, ..second.device.clone() };
+        let now = Entry { device: now, depth: minor, ..second.clone() };
+        save(&path, &now).expect("saved");
+        assert_eq!(load(&path).expect("both"), [first.clone(), now]);
+    }
+    // That number, with another device.
     let other = Entry { device: device(32, Some("W3")), ..first.clone() };
     save(&path, &other).expect("saved");
-    assert_eq!(load(&path).expect("three"), [first, grown, other]);
+    let entries = load(&path).expect("three");
+    assert_eq!((entries.len(), &entries[0], &entries[2]), (3, &first, &other));
     let names: Vec<_> = fs::read_dir(path.parent().expect("a folder")).expect("it").collect();
     assert_eq!(names.len(), 1, "nothing is left beside it: {names:?}");
 }
@@ -177,10 +181,12 @@ fn an_entry_holds_for_its_device_and_its_kernel_only() {
             (found, _) => panic!("{what}: {found:?}"),
         }
     }
-    // Two disks whose numbers have changed places.
-    let entries = [entry(device(0, Some("A"))), entry(device(16, Some("B")))];
-    let found = applicable(&entries, "6.18.0", &device(0, Some("B")));
-    assert_eq!(found, Some(Ok(&entries[1])));
+    // Two disks whose numbers have changed places; and two that say the same of themselves.
+    for (first, second, now, place) in [("A", "B", 0, 1), ("B", "A", 16, 0), ("B", "B", 16, 1)] {
+        let entries = [entry(device(0, Some(first))), entry(device(16, Some(second)))];
+        let found = applicable(&entries, "6.18.0", &device(now, Some("B")));
+        assert_eq!(found, Some(Ok(&entries[place])), "{first} {second} {now}");
+    }
 }
 
 /// A folder that looks like sysfs, with these files.
@@ -206,12 +212,12 @@ fn a_device_is_known_by_what_sysfs_says_of_its_disk() {
         ("sda/size", "1000\n"),
         ("sda/device/model", "FAST 9000       \n"),
         ("sda/device/wwid", "naa.5000\n"),
-        ("sda/serial", "\n"),
+        ("sda/wwid", "\n"),
         ("sda/sda1/dev", "8:1\n"),
         ("sda/sda1/size", "900\n"),
         ("sda/sda1/partition", "1\n"),
         ("sdb/dev", "8:16\n"),
-        ("sdb/serial", "S\x1b1\n"),
+        ("sdb/device/serial", "S\x1b1\n"),
         ("sdb/size", "7\n"),
     ]);
     let of = |minor| DeviceId::in_sysfs(root.path(), rustix::fs::makedev(8, minor));
@@ -221,7 +227,7 @@ fn a_device_is_known_by_what_sysfs_says_of_its_disk() {
     let other = of(16).expect("a disk");
     assert_eq!((other.model, other.unique.as_deref()), (None, Some("S1")));
     for (device, part) in [
-        (rustix::fs::makedev(8, 99), "number 8:99 is that of no block device: sysfs has none"),
+        (rustix::fs::makedev(8, 99), "number 8:99 is that of no block device: sysfs does"),
         (rustix::fs::makedev(0, 31), "btrfs, overlayfs, tmpfs"),
     ] {
         let text = DeviceId::in_sysfs(root.path(), device).expect_err(part).to_string();

@@ -8,7 +8,8 @@ use crate::facts::Storage;
 use crate::tuning::Tuning;
 
 /// Blocks longer than the built-in ones are for files that hold so many of them: of fewer, little is left to
-/// read while the first is hashed.
+/// read while the first is hashed. 32 MiB, not in the page cache, in 1 block took 26.4 ms, in 2 25.5, in 4 25.0,
+/// in 64 22.2.
 const BLOCKS_MIN: u64 = 4;
 
 impl Chooser<'_> {
