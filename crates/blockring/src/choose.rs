@@ -4,6 +4,7 @@
 
 mod engine;
 mod stream;
+mod tuned;
 
 use engine::next_best;
 pub(crate) use stream::{StreamFacts, decide_stream};
@@ -18,6 +19,7 @@ use crate::profile::Profile;
 use crate::rate::RateLimit;
 use crate::source::SourceKind;
 use crate::sys;
+use crate::tuning::Tuning;
 
 /// Most threads that read through the page cache what is not in it: the device is what they wait for.
 const FILLING_THREADS_MAX: u32 = 8;
@@ -30,7 +32,7 @@ const WORKER_BYTES_MIN: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`, and `knobs` if
-    /// any were set; `source` is the facts.
+    /// any were set; `source` is the facts, and `tuned` is there where a measured setting is not used.
     pub what: &'static str,
     /// The choice.
     pub value: String,
@@ -108,6 +110,8 @@ pub(crate) struct System<'a> {
     pub(crate) io_uring: &'a dyn Fn(&Uring) -> Result<(), String>,
     /// The same of libaio.
     pub(crate) libaio: &'a dyn Fn() -> Result<(), String>,
+    /// The setting that was measured best on the device, or why one that there is does not count.
+    pub(crate) tuning: &'a dyn Fn() -> Option<Result<Tuning, String>>,
     pub(crate) profile: &'a Profile,
     /// Processors for this process.
     pub(crate) cores: u32,
@@ -128,6 +132,8 @@ struct Chooser<'a> {
     config: &'a Config,
     order: Order,
     system: &'a System<'a>,
+    /// What was measured best here, if it is followed.
+    tuning: Option<Tuning>,
     choices: Vec<Choice>,
 }
 
@@ -141,9 +147,10 @@ pub(crate) fn decide(
     system: &System<'_>,
 ) -> Result<(RingPlan, Vec<Choice>), ErrorKind> {
     let order = if config.in_order { Order::InOrder } else { order };
-    let mut chooser = Chooser { facts, config, order, system, choices: Vec::new() };
+    let mut chooser = Chooser { facts, config, order, system, tuning: None, choices: Vec::new() };
     chooser.describe();
     let cache = chooser.cache()?;
+    chooser.find_tuning(cache);
     let engine = chooser.engine(cache)?;
     let block_bytes = chooser.block(engine, cache)?;
     if engine.is_sequential() {
@@ -318,7 +325,8 @@ impl Chooser<'_> {
     }
 
     fn pool_threads(&self) -> u32 {
-        self.config.pool_threads.unwrap_or(self.system.profile.pool_threads)
+        let tuned = self.tuning.as_ref().and_then(|tuning| tuning.pool_threads);
+        self.config.pool_threads.or(tuned).unwrap_or(self.system.profile.pool_threads)
     }
 
     fn note_order(&mut self, engine: EngineKind) {
@@ -368,9 +376,10 @@ impl Chooser<'_> {
         }
         if !knobs.is_empty() {
             let by_default = self.config.pool_threads.is_none() && knobs.len() == 1;
-            let why = match engine == EngineKind::Pool && by_default {
-                true => "the default of the engine",
-                false => ASKED,
+            let why = match (engine == EngineKind::Pool && by_default, &self.tuning) {
+                (true, Some(tuning)) if tuning.pool_threads.is_some() => tuning.why.clone(),
+                (true, _) => "the default of the engine".to_owned(),
+                (false, _) => ASKED.to_owned(),
             };
             self.note("knobs", knobs.join(", "), why);
         }
@@ -380,18 +389,20 @@ impl Chooser<'_> {
         let facts = self.facts;
         let Profile { block_bytes, cached_block_bytes, long_block_bytes, .. } =
             *self.system.profile;
-        let (mut block_bytes, mut why) = match self.config.block_bytes {
-            Some(block_bytes) => (block_bytes, ASKED),
-            None if self.turns() => {
+        let tuning = self.tuning.clone();
+        let (mut block_bytes, mut why) = match (self.config.block_bytes, &tuning) {
+            (Some(block_bytes), _) => (block_bytes, ASKED),
+            (None, Some(tuning)) => (tuning.block_bytes, &*tuning.why),
+            _ if self.turns() => {
                 (long_block_bytes, "the device turns: long reads, one after another")
             }
-            None if engine == EngineKind::Mmap => (long_block_bytes, "each block costs a mapping"),
-            None if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
-            None if cache == CacheMode::Dontcache => {
+            _ if engine == EngineKind::Mmap => (long_block_bytes, "each block costs a mapping"),
+            _ if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
+            _ if cache == CacheMode::Dontcache => {
                 (long_block_bytes, "long reads fit the read-ahead")
             }
-            None if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
-            None => (cached_block_bytes, "stays in the core's cache between read and consumer"),
+            _ if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
+            _ => (cached_block_bytes, "stays in the core's cache between read and consumer"),
         };
         if let (Some(limit), None) = (&self.config.rate_limit, self.config.block_bytes)
             && block_bytes > limited_block_bytes(limit)
@@ -432,14 +443,19 @@ impl Chooser<'_> {
         let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
         let slots_max = slots_max(block_bytes);
         let hands_over = self.order == Order::InOrder && config.workers.is_some_and(|n| n > 0);
-        let (depth_wanted, depth_why) = match config.depth {
-            Some(depth) => (depth, ASKED.to_owned()),
-            None if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
-            None if self.turns() => (2, "the device turns: one stream".to_owned()),
-            None => {
+        let in_flight =
+            |depth: u32| format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes)));
+        let (depth_wanted, depth_why) = match (config.depth, &self.tuning) {
+            (Some(depth), _) => (depth, ASKED.to_owned()),
+            _ if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
+            (None, Some(Tuning { depth, why, .. })) => {
+                (*depth, format!("{}: {why}", in_flight(*depth)))
+            }
+            _ if self.turns() => (2, "the device turns: one stream".to_owned()),
+            _ => {
                 let Profile { in_flight_bytes, depth_max, .. } = *self.system.profile;
                 let depth = (in_flight_bytes / block_bytes).clamp(2, depth_max);
-                (depth, format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes))))
+                (depth, in_flight(depth))
             }
         };
         let (slots, slots_why) = match config.slots {

@@ -1,5 +1,8 @@
 //! Every row of the table in the design, by facts made up: also for devices that are not here.
 
+#[path = "choose/tuned_tests.rs"]
+mod tuned;
+
 use std::time::Duration;
 
 use super::*;
@@ -25,7 +28,13 @@ fn facts() -> Facts {
 }
 
 fn system() -> System<'static> {
-    System { io_uring: &|_| Ok(()), libaio: &|| Ok(()), profile: &profile::BUILT_IN, cores: 8 }
+    System {
+        io_uring: &|_| Ok(()),
+        libaio: &|| Ok(()),
+        tuning: &|| None,
+        profile: &profile::BUILT_IN,
+        cores: 8,
+    }
 }
 
 fn any_order(facts: Facts, config: Config) -> RingPlan {

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::rate::RateLimit;
 use crate::trace::Trace;
+use crate::tuning::Tunings;
 
 /// Smallest block, in bytes: one sector.
 pub const BLOCK_BYTES_MIN: u32 = 512;
@@ -287,6 +288,10 @@ pub struct Config {
     pub rate_limit: Option<RateLimit>,
     /// The place of reads in the queue of the device.
     pub io_priority: Option<IoPriority>,
+    /// Settings that were measured best on devices of this machine. They stand in for the built-in ones
+    /// where a single source is read past the page cache and none of `engine`, `cache`, `block_bytes`,
+    /// `depth`, `slots`, `pool_threads` and `uring` is set. Default: none are known.
+    pub tuned: Option<Tunings>,
     /// Take statistics, for [`Plan::stats`](crate::Plan::stats).
     pub stats: bool,
     /// Write down what happens when.
@@ -426,6 +431,13 @@ impl Config {
             true => Some(CacheMode::Direct),
             false => self.cache,
         }
+    }
+
+    /// Whether nothing was asked for of what is measured together: one part of it says nothing about
+    /// the others.
+    pub(crate) fn takes_tuning(&self) -> bool {
+        let unshaped = self.block_bytes.or(self.depth).or(self.slots).is_none();
+        self.engine_asked().is_none() && self.cache.is_none() && unshaped
     }
 
     /// Whether nothing about how to read was asked for, so that a small file may be read in one go.

@@ -85,6 +85,7 @@ mod stream;
 mod sync;
 mod sys;
 mod trace;
+mod tuning;
 mod workers;
 
 pub use batch::{Batch, BatchReader, Extent, read_batch};
@@ -103,6 +104,7 @@ pub use shared::{Feed, Member, Shared, SharedReader};
 pub use source::{Source, SourceKind, Stamp};
 pub use stats::{Bottleneck, Latency, Stats};
 pub use trace::Trace;
+pub use tuning::{Tuning, Tunings};
 pub use workers::Block;
 
 /// Reads `source` as the facts say and gives each block to `consume`, from the first to the last.

@@ -2,6 +2,7 @@
 //!
 //! Which way of reading is chosen says `choose.rs`; this file gathers what the choice depends on.
 
+mod asked;
 mod scattered;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use self::asked::Asked;
 use crate::advised::Advised;
 use crate::choose::{self, Choice, RingPlan, Spread, StreamFacts, System};
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order};
@@ -63,73 +65,8 @@ enum Way {
     Stream { ring: RingPlan, asked: Asked, full_bytes: u32 },
 }
 
-/// What a stream cannot have.
-#[derive(Debug)]
-struct Asked {
-    engine: Option<EngineKind>,
-    cache: Option<CacheMode>,
-    medium: bool,
-}
-
-impl Asked {
-    /// Runs `read`, whose consumers check first whether they may.
-    fn or_refuse(
-        &self,
-        source: &Source,
-        read: impl FnOnce(&Refusal<'_>) -> Result<(), ErrorKind>,
-    ) -> Result<(), ErrorKind> {
-        let refusal = Refusal { asked: self, source, refused: Mutex::default() };
-        let result = read(&refusal);
-        let refused = refusal.refused.into_inner().unwrap_or_else(PoisonError::into_inner);
-        refused.map_or(result, Err)
-    }
-
-    fn refuse_for(&self, source: &Source) -> Result<(), ErrorKind> {
-        let what = what_stream(source);
-        if self.medium {
-            return Err(ErrorKind::Medium(format!("{what} is read as it comes")));
-        }
-        if let Some(engine) = self.engine.filter(|engine| *engine != EngineKind::Stream) {
-            let why = format!(
-                "it reads regular files and block devices from their start, and this is {what}; name \
-                 no engine, or stream"
-            );
-            return Err(ErrorKind::Engine { engine, why });
-        }
-        if let Some(cache @ (CacheMode::Direct | CacheMode::Dontcache)) = self.cache {
-            let why = format!("{what} is read as it comes; name no cache mode");
-            return Err(ErrorKind::Cache { cache, why });
-        }
-        Ok(())
-    }
-}
-
-/// Refuses what was asked for when the first bytes come.
-struct Refusal<'a> {
-    asked: &'a Asked,
-    source: &'a Source,
-    refused: Mutex<Option<ErrorKind>>,
-}
-
-impl Refusal<'_> {
-    fn check(&self) -> Result<(), BoxError> {
-        self.asked.refuse_for(self.source).map_err(|kind| {
-            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
-            "refused".into()
-        })
-    }
-}
-
 fn cores() -> u32 {
     thread::available_parallelism().map_or(1, |n| n.get() as u32)
-}
-
-fn what_stream(source: &Source) -> &'static str {
-    match source.kind() {
-        SourceKind::File if source.is_begun() => "a file that is read as it comes",
-        SourceKind::File => "a file that does not say how long it is",
-        kind => kind.name(),
-    }
 }
 
 impl<'s> Plan<'s> {
@@ -180,6 +117,7 @@ impl<'s> Plan<'s> {
         let system = System {
             io_uring: &engine::io_uring::usable,
             libaio: &engine::libaio::usable,
+            tuning: &|| config.tuned.as_ref()?.find(source.device()),
             profile: &profile::BUILT_IN,
             cores: cores(),
         };

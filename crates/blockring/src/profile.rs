@@ -1,8 +1,8 @@
 //! What a plan takes to be true of storage: sizes that were measured best, and what reading costs.
 //!
-//! There is one profile, built in, from the machine that this was written on. This is where the
-//! measured profile of the device at hand would enter: `choose.rs` takes all its numbers from the
-//! [`Profile`] that it is given.
+//! There is one profile, built in, from the machine that this was written on: `choose.rs` takes its
+//! numbers from the [`Profile`] that it is given. Where a single source is read past the page cache, what
+//! was measured on the device at hand stands in for some of them (`tuning.rs`).
 
 /// Numbers that a plan is made with.
 #[derive(Debug, Clone, PartialEq)]

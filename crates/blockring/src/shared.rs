@@ -82,6 +82,8 @@ impl Shared {
         let system = System {
             io_uring: &engine::io_uring::usable,
             libaio: &engine::libaio::usable,
+            // What was measured for one long file says nothing of many short ones.
+            tuning: &|| None,
             profile: &profile::BUILT_IN,
             cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
         };

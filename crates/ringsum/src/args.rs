@@ -316,6 +316,10 @@ pub(crate) struct Args {
     #[arg(long, help_heading = READING)]
     medium: bool,
 
+    /// Do not follow settings that were measured on this machine (docs/tuning.md)
+    #[arg(long, help_heading = TUNING)]
+    pub(crate) no_tuned: bool,
+
     /// Threads of the engine pool, 1 to 1024
     #[arg(
         long,
@@ -500,6 +504,7 @@ impl Args {
             limit_rate: None,
             io_priority: None,
             medium: false,
+            no_tuned: false,
             pool_threads: None,
             in_order: false,
             spin: false,
@@ -520,7 +525,7 @@ impl Args {
         self.pass_through.is_some() || !self.tee.is_empty()
     }
 
-    /// What the options say about reading. `trace`: where `--trace` goes.
+    /// What the options say about reading, and no more: not what was measured. `trace`: where `--trace` goes.
     pub(crate) fn config(&self, trace: Option<Trace>) -> Config {
         let environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok();
         let given = |n: &usize| *n > 0;
@@ -556,6 +561,7 @@ impl Args {
             medium: self.medium,
             rate_limit: self.limit_rate.map(RateLimit::new),
             io_priority: self.io_priority,
+            tuned: None,
             stats: self.stats.is_some(),
             trace,
         }

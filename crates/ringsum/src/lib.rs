@@ -19,6 +19,8 @@ pub mod checkfile;
 pub mod many;
 mod tree;
 pub mod tree_digest;
+#[cfg(feature = "tuned")]
+pub mod tuned;
 pub mod walk;
 
 use std::ops::Range;
@@ -291,7 +293,9 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
         return Err(Error::NothingRead);
     }
     let mode = &options.mode;
-    let whole = plan.order() == Order::InOrder || plan.block_bytes() >= len;
+    // (A measured setting may be of any block size.)
+    let is_tree = plan.order() == Order::AnyOrder && is_subtree_size(plan.block_bytes());
+    let whole = !is_tree || plan.block_bytes() >= len;
     if whole {
         let mut hasher = tree::subtree_hasher(mode, range.start);
         plan.range_in_order(range.clone(), |block| {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use blockring::{Choice, Plan, Shared, Source, Stats, Trace};
+use blockring::{Choice, Config, Plan, Shared, Source, Stats, Trace, Tunings};
 use ringsum::many::{Failure, Hashed};
-use ringsum::{Digest, Mode, Options};
+use ringsum::{Digest, Mode, Options, tuned};
 
 use crate::args::Args;
 use crate::ends;
@@ -110,7 +110,10 @@ impl<'a> Session<'a> {
             output,
             inputs: Mutex::new(inputs),
             progress: Progress::new(args.progress),
-            options: Options { mode, config: args.config(trace) },
+            options: Options {
+                mode,
+                config: Config { tuned: tunings(args), ..args.config(trace) },
+            },
             totals: args.stats.map(|format| {
                 let (start, stats) = (Instant::now(), Stats::default());
                 Mutex::new(Totals { format, start, inputs: 0, together: false, stats })
@@ -222,6 +225,16 @@ impl<'a> Session<'a> {
             lock(totals).stats.add(&stats);
         }
     }
+}
+
+/// What was measured on this machine, for plans to look at where it counts: a small file's never does, and so
+/// costs no system call.
+fn tunings(args: &Args) -> Option<Tunings> {
+    if args.no_tuned {
+        return None;
+    }
+    let [config_home, home] = ["XDG_CONFIG_HOME", "HOME"].map(std::env::var_os);
+    tuned::default_path(config_home.as_deref(), home.as_deref()).map(tuned::tunings)
 }
 
 /// Where hashes go.

@@ -23,7 +23,10 @@ impl Chooser<'_> {
                 self.usable(engine).map_err(|why| ErrorKind::Engine { engine, why })?;
                 (engine, ASKED.to_owned())
             }
-            None if self.waits_for_device(cache) => self.asynchronous(cache),
+            None if self.waits_for_device(cache) => match &self.tuning {
+                Some(tuning) => self.tuned_engine(tuning, cache),
+                None => self.asynchronous(cache),
+            },
             None if cache == CacheMode::Direct || self.fills(cache) => {
                 let why =
                     format!("{}: each read waits on a thread of its own", self.facts.file_system);
@@ -51,7 +54,7 @@ impl Chooser<'_> {
     }
 
     /// Whether an engine can be had, as it was asked for.
-    fn usable(&self, engine: EngineKind) -> Result<(), String> {
+    pub(super) fn usable(&self, engine: EngineKind) -> Result<(), String> {
         match engine {
             EngineKind::IoUring => {
                 if self.config.uring.iopoll {
@@ -65,7 +68,7 @@ impl Chooser<'_> {
     }
 
     /// The first that can be had of those that keep a device busy from one thread.
-    fn asynchronous(&self, cache: CacheMode) -> (EngineKind, String) {
+    pub(super) fn asynchronous(&self, cache: CacheMode) -> (EngineKind, String) {
         let no_uring = match self.usable(EngineKind::IoUring) {
             Ok(()) => {
                 let why = "many reads in flight keep the device busy";

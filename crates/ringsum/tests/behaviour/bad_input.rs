@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{RINGSUM, Scratch, content, hex, installed, run, skip};
+use crate::support::{RINGSUM, Scratch, content, hex, installed, named, ringsum, run, skip};
 
 #[test]
 fn one_bad_file_stops_no_other() {
@@ -47,7 +47,7 @@ fn no_permission() {
     fs::write(folder.path().join("a"), "aaa").unwrap();
     fs::write(folder.path().join("secret"), "x").unwrap();
     fs::set_permissions(folder.path().join("secret"), Permissions::from_mode(0o000)).unwrap();
-    let mut command = Command::new("setpriv");
+    let mut command = named("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     command.arg(&binary).args(["secret", "a"]).current_dir(folder.path());
     run(&mut command, b"").expect(1, &expected, message);
@@ -161,7 +161,7 @@ fn standard_input_that_is_not_ready_or_not_readable() {
     let scratch = Scratch::new();
     let path = scratch.write("a", content(700_000));
     let written = OpenOptions::new().append(true).open(path).unwrap();
-    let mut command = Command::new(RINGSUM);
+    let mut command = ringsum();
     let output = command.stdin(written).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(output.stderr, b"ringsum: -: standard input is not open for reading\n");
@@ -172,7 +172,7 @@ fn standard_input_that_is_not_ready_or_not_readable() {
     ] {
         let (reader, mut writer) = std::io::pipe().unwrap();
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
-        let child = Command::new(RINGSUM)
+        let child = ringsum()
             .args(options)
             .stdin(reader)
             .stdout(std::process::Stdio::piped())
@@ -299,7 +299,7 @@ fn an_io_error_in_the_middle() {
 #[test]
 fn a_writer_that_dies_ends_the_stream() {
     let scratch = Scratch::new();
-    let mut child = Command::new(RINGSUM)
+    let mut child = ringsum()
         .current_dir(scratch.path())
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::support::{RINGSUM, Scratch, content, hex, installed, run, skip};
+use crate::support::{RINGSUM, Scratch, content, hex, installed, named, run, skip};
 
 #[test]
 fn files_in_the_order_of_the_arguments() {
@@ -210,9 +210,9 @@ fn a_link_called_b3sum_speaks_as_b3sum() {
     let scratch = Scratch::new();
     let link = scratch.join("b3sum");
     symlink(RINGSUM, &link).unwrap();
-    let output = run(Command::new(&link).current_dir(scratch.path()).arg("missing"), b"");
+    let output = run(named(&link).current_dir(scratch.path()).arg("missing"), b"");
     output.expect(1, "", "b3sum: missing: No such file or directory (os error 2)\n");
-    let output = run(Command::new(&link).arg("--bogus"), b"");
+    let output = run(named(&link).arg("--bogus"), b"");
     assert!(output.stderr.starts_with("b3sum: unexpected argument"), "{}", output.stderr);
 }
 

@@ -18,3 +18,4 @@ mod support;
 mod terminal;
 mod tree_digest;
 mod trees;
+mod tuned;

@@ -126,8 +126,8 @@ fn pipes_of_a_page_or_two_that_cannot_be_enlarged() {
     let shrunk = "python3 -c 'import fcntl, os; fcntl.fcntl(0, 1031, 4096); os.execv(os.environ[\"R\"], \
                   [\"ringsum\", \"--explain\"])'";
     for reader in ["$R --explain", shrunk] {
-        let mut shell = Command::new("sh");
-        shell.uid(65_534).gid(65_534).env("R", RINGSUM);
+        let mut shell = shell();
+        shell.uid(65_534).gid(65_534);
         shell.args(["-c", &format!("(sleep .3; head -c 1000000 /dev/zero) | {reader}")]);
         let output = super::support::run(&mut shell, b"");
         let hash = line(&[0; 1_000_000]);

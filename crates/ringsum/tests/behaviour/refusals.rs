@@ -3,9 +3,10 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
-use crate::support::{Output, RINGSUM, Scratch, content, hex, installed, run, skip};
+use crate::support::{
+    Output, RINGSUM, Scratch, content, hex, installed, ringsum, run, shell, skip,
+};
 
 /// A file that is not in the page cache, so that it is worth reading past it.
 fn cold(scratch: &Scratch) -> Vec<u8> {
@@ -19,7 +20,7 @@ fn cold(scratch: &Scratch) -> Vec<u8> {
 /// Runs the command with these system calls refused by a seccomp filter.
 fn without(calls: &[libc::c_long], scratch: &Scratch, args: &[&str]) -> Output {
     let filter = filter(calls);
-    let mut command = Command::new(RINGSUM);
+    let mut command = ringsum();
     command.current_dir(scratch.path()).args(args);
     #[expect(unsafe_code)]
     // SAFETY: only system calls, on memory that was made before the fork.
@@ -177,7 +178,7 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
     let script = "ulimit -l 64; exec setpriv --reuid=65534 --regid=65534 --clear-groups \
                   --bounding-set=-all --inh-caps=-all ./ringsum $OPTIONS a";
     let as_nobody = |options: &str| {
-        let mut shell = Command::new("sh");
+        let mut shell = shell();
         shell.current_dir(folder.path()).env("OPTIONS", options).args(["-c", script]);
         run(&mut shell, b"")
     };

@@ -57,7 +57,7 @@ impl Scratch {
 
     /// The command, to be run in this folder.
     pub(crate) fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
-        let mut command = Command::new(RINGSUM);
+        let mut command = ringsum();
         command.current_dir(&self.0).args(args);
         command
     }
@@ -89,8 +89,7 @@ impl Scratch {
 
     /// Runs a shell command in this folder, in which `$R` is the command under test.
     pub(crate) fn shell(&self, script: &str) -> Output {
-        let mut shell = Command::new("sh");
-        run(shell.current_dir(&self.0).env("R", RINGSUM).args(["-c", script]), b"")
+        run(shell().current_dir(&self.0).args(["-c", script]), b"")
     }
 }
 
@@ -101,6 +100,28 @@ impl Drop for Scratch {
 }
 
 pub(crate) const RINGSUM: &str = env!("CARGO_BIN_EXE_ringsum");
+
+/// A folder that is not there: what was measured for whoever runs the tests is not to change them.
+pub(crate) const NO_SETTINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/no-settings");
+
+/// The command.
+pub(crate) fn ringsum() -> Command {
+    named(RINGSUM)
+}
+
+/// The command by another name, or something that runs it.
+pub(crate) fn named(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("XDG_CONFIG_HOME", NO_SETTINGS);
+    command
+}
+
+/// A shell, in which `$R` is the command.
+pub(crate) fn shell() -> Command {
+    let mut shell = named("sh");
+    shell.env("R", RINGSUM);
+    shell
+}
 
 /// What a command left.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{RINGSUM, Scratch, content, hex};
+use crate::support::{Scratch, content, hex, ringsum};
 
 /// Runs the command with standard output and standard error on a terminal; returns what came.
 fn on_terminal(scratch: &Scratch, args: &[&OsStr]) -> String {
@@ -22,7 +22,7 @@ fn on_terminal(scratch: &Scratch, args: &[&OsStr]) -> String {
         File::options().read(true).write(true).open(path).unwrap()
     };
     let (out, err) = (terminal(), terminal());
-    let mut command = Command::new(RINGSUM);
+    let mut command = ringsum();
     command.current_dir(scratch.path()).args(args).env("TERM", "xterm");
     command.stdin(Stdio::null()).stdout(OwnedFd::from(out)).stderr(OwnedFd::from(err));
     let mut child = command.spawn().unwrap();

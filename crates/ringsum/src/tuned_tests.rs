@@ -1,0 +1,267 @@
+//! Entries that are written and read again, files that are none, and devices that are made up.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn device(minor: u32, unique: Option<&str>) -> DeviceId {
+    DeviceId {
+        major: 8,
+        minor,
+        model: Some("FAST 9000".to_owned()),
+        sectors: 1000,
+        unique: unique.map(str::to_owned),
+    }
+}
+
+fn entry(device: DeviceId) -> Entry {
+    Entry {
+        device,
+        kernel: "6.18.0".to_owned(),
+        date: "2026-11-21".to_owned(),
+        file_system: "ext4".to_owned(),
+        engine: EngineKind::Pool,
+        pool_threads: Some(16),
+        block_bytes: 1 << 20,
+        depth: 24,
+        bytes_per_s: 3.5e9,
+        built_in_bytes_per_s: 2.75e9,
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn what_is_saved_is_loaded_and_others_stay() {
+    let folder = folder();
+    let path = folder.path().join("a/b/tuned.json");
+    assert_eq!(load(&path).expect("no file"), []);
+    let first = entry(device(0, None));
+    let uring = Entry { engine: EngineKind::IoUring, pool_threads: None, ..first.clone() };
+    let second = Entry { device: device(16, Some("W2")), ..uring };
+    for entry in [&first, &second] {
+        save(&path, entry).expect("saved");
+    }
+    assert_eq!(load(&path).expect("both"), [first.clone(), second.clone()]);
+    // The same device, larger; and with another number.
+    for (minor, sectors) in [(16, 2000), (32, 2000)] {
+        let now = DeviceId { minor, sectors, ..second.device.clone() };
+        let now = Entry { device: now, depth: minor, ..second.clone() };
+        save(&path, &now).expect("saved");
+        assert_eq!(load(&path).expect("both"), [first.clone(), now]);
+    }
+    // That number, with another device.
+    let other = Entry { device: device(32, Some("W3")), ..first.clone() };
+    save(&path, &other).expect("saved");
+    let entries = load(&path).expect("three");
+    assert_eq!((entries.len(), &entries[0], &entries[2]), (3, &first, &other));
+    let names: Vec<_> = fs::read_dir(path.parent().expect("a folder")).expect("it").collect();
+    assert_eq!(names.len(), 1, "nothing is left beside it: {names:?}");
+}
+
+#[test]
+fn what_others_wrote_into_it_stays() {
+    let folder = folder();
+    let path = folder.path().join("tuned.json");
+    save(&path, &entry(device(0, None))).expect("saved");
+    let text = fs::read_to_string(&path).expect("text");
+    fs::write(&path, text.replace("\"depth\"", "\"note\": \"mine\",\n\"depth\"")).expect("it");
+    // Kept elsewhere, and linked to.
+    let link = folder.path().join("link");
+    symlink(&path, &link).expect("a link");
+    save(&link, &entry(device(1, None))).expect("saved");
+    assert!(fs::read_to_string(&path).expect("text").contains("mine"));
+    assert_eq!(load(&path).expect("both").len(), 2);
+    assert!(link.symlink_metadata().expect("it").is_symlink());
+}
+
+#[test]
+fn what_is_no_file_of_settings_is_named_and_left_as_it_is() {
+    let folder = folder();
+    let path = folder.path().join("tuned.json");
+    save(&path, &entry(device(0, None))).expect("saved");
+    let good = fs::read_to_string(&path).expect("text");
+    let changed = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from} in {good}");
+        good.replace(from, to)
+    };
+    let cases = [
+        (String::new(), "EOF"),
+        ("[]".to_owned(), "invalid type"),
+        ("{}".to_owned(), "format is not"),
+        (good[..good.len() / 2].to_owned(), "EOF"),
+        (changed("ringsum-tuned", "other"), "format is not"),
+        (changed("\"version\": 1", "\"version\": 2"), "of version 2, and this program knows"),
+        (changed("\"version\": 1", "\"version\": \"1\""), "version is no number"),
+        (changed("\"devices\"", "\"disks\""), "no list of devices"),
+        (changed("\"depth\": 24", "\"depth\": 0"), "device 0: depth is out of its range"),
+        (changed("\"depth\": 24", "\"depth\": 4294967297"), "depth is missing"),
+        (changed("1048576", "1048577"), "block_bytes is out of its range"),
+        (changed("1048576", "512"), "block_bytes is out of its range"),
+        (changed("1048576", "134217728"), "block_bytes is out of its range"),
+        (changed("\"pool\"", "\"mmap\""), "engine is out of its range"),
+        (changed("\"pool\"", "\"aio\""), "engine is missing"),
+        (changed("\"pool_threads\": 16", "\"pool_threads\": 0"), "pool_threads is out"),
+        (changed("8:0", "8"), "number is missing"),
+        (changed("2026-11-21", "last\\u001b[2J"), "a control character"),
+        (changed("2026-11-21", "yesterday"), "date is out of its range"),
+        (" ".repeat(FILE_BYTES_MAX as usize + 1), "longer than 1 MiB"),
+    ];
+    for (content, part) in cases {
+        fs::write(&path, &content).expect("written");
+        for error in [load(&path).err(), save(&path, &entry(device(1, None))).err()] {
+            let text = error.expect(part).to_string();
+            assert!(text.contains(part) && text.contains("tuned.json"), "{part}: {text}");
+        }
+        assert!(fs::read_to_string(&path).expect("text") == content, "written over: {part}");
+        let Some(Err(why)) = tunings(path.clone()).find(1) else { panic!("{part}") };
+        assert!(why.contains(part), "{why}");
+    }
+    fs::remove_file(&path).expect("removed");
+    fs::create_dir(&path).expect("a folder in its place");
+    let text = save(&path, &entry(device(1, None))).expect_err("a folder").to_string();
+    assert!(text.contains("no regular file"), "{text}");
+}
+
+#[test]
+fn an_entry_that_no_reader_would_take_is_not_written() {
+    let folder = folder();
+    let path = folder.path().join("tuned.json");
+    let good = || entry(device(0, None));
+    let cases = [
+        (Entry { block_bytes: 3 << 10, ..good() }, "block_bytes"),
+        (Entry { bytes_per_s: f64::NAN, ..good() }, "a rate"),
+        (Entry { engine: EngineKind::Pread, ..good() }, "engine"),
+        (Entry { kernel: "6\n".to_owned(), ..good() }, "control character"),
+    ];
+    for (entry, part) in cases {
+        let text = save(&path, &entry).expect_err(part).to_string();
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn an_entry_holds_for_its_device_and_its_kernel_only() {
+    let plain = device(0, None);
+    let unique = device(0, Some("W1"));
+    let cases = [
+        ("the same", &plain, plain.clone(), "6.18.0", Ok(true)),
+        ("another number", &plain, device(16, None), "6.18.0", Ok(false)),
+        ("another number, but unique", &unique, device(16, Some("W1")), "6.18.0", Ok(true)),
+        ("another kernel", &plain, plain.clone(), "6.19.0", Err("under Linux 6.18.0, and this is")),
+        (
+            "another size",
+            &plain,
+            DeviceId { sectors: 2000, ..plain.clone() },
+            "6.18.0",
+            Err("on another device (1000 then, 2000 (sectors) now)"),
+        ),
+        (
+            "another model",
+            &plain,
+            DeviceId { model: Some("SLOW 1".to_owned()), ..plain.clone() },
+            "6.18.0",
+            Err("(FAST 9000 then, SLOW 1 (model) now)"),
+        ),
+        ("another one", &unique, device(0, Some("W2")), "6.18.0", Err("W2 (identity) now")),
+        ("one with an identity now", &plain, unique.clone(), "6.18.0", Err("none then, W1")),
+    ];
+    for (what, measured, now, kernel, expected) in cases {
+        // Another's entry comes first, and does not matter.
+        let entries = [entry(device(99, Some("W9"))), entry(measured.clone())];
+        match (applicable(&entries, kernel, &now), expected) {
+            (Some(Ok(found)), Ok(true)) => assert_eq!(found, &entries[1], "{what}"),
+            (None, Ok(false)) => {}
+            (Some(Err(why)), Err(part)) => {
+                assert!(why.contains(part) && why.contains("2026-11-21"), "{what}: {why}");
+            }
+            (found, _) => panic!("{what}: {found:?}"),
+        }
+    }
+    // Two disks whose numbers have changed places; and two that say the same of themselves.
+    for (first, second, now, place) in [("A", "B", 0, 1), ("B", "A", 16, 0), ("B", "B", 16, 1)] {
+        let entries = [entry(device(0, Some(first))), entry(device(16, Some(second)))];
+        let found = applicable(&entries, "6.18.0", &device(now, Some("B")));
+        assert_eq!(found, Some(Ok(&entries[place])), "{first} {second} {now}");
+    }
+}
+
+/// A folder that looks like sysfs, with these files.
+fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = folder();
+    for (path, content) in files {
+        let path = root.path().join("devices").join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, content).expect("written");
+    }
+    let numbers = root.path().join("dev/block");
+    fs::create_dir_all(&numbers).expect("made");
+    for (number, place) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("8:16", "sdb")] {
+        symlink(format!("../../devices/{place}"), numbers.join(number)).expect("a link");
+    }
+    root
+}
+
+#[test]
+fn a_device_is_known_by_what_sysfs_says_of_its_disk() {
+    let root = sysfs(&[
+        ("sda/dev", "8:0\n"),
+        ("sda/size", "1000\n"),
+        ("sda/device/model", "FAST 9000       \n"),
+        ("sda/device/wwid", "naa.5000\n"),
+        ("sda/wwid", "\n"),
+        ("sda/sda1/dev", "8:1\n"),
+        ("sda/sda1/size", "900\n"),
+        ("sda/sda1/partition", "1\n"),
+        ("sdb/dev", "8:16\n"),
+        ("sdb/device/serial", "S\x1b1\n"),
+        ("sdb/size", "7\n"),
+    ]);
+    let of = |minor| DeviceId::in_sysfs(root.path(), rustix::fs::makedev(8, minor));
+    let disk = of(0).expect("a disk");
+    assert_eq!(disk, device(0, Some("naa.5000")));
+    assert_eq!(of(1).expect("a partition"), disk);
+    let other = of(16).expect("a disk");
+    assert_eq!((other.model, other.unique.as_deref()), (None, Some("S1")));
+    for (device, part) in [
+        (rustix::fs::makedev(8, 99), "number 8:99 is that of no block device: sysfs does"),
+        (rustix::fs::makedev(0, 31), "btrfs, overlayfs, tmpfs"),
+    ] {
+        let text = DeviceId::in_sysfs(root.path(), device).expect_err(part).to_string();
+        assert!(text.contains(part), "{text}");
+    }
+    fs::remove_file(root.path().join("devices/sdb/size")).expect("removed");
+    assert!(of(16).expect_err("no size").to_string().contains("how large"));
+}
+
+#[test]
+fn the_place_is_where_the_environment_says() {
+    let cases = [
+        (Some("/xdg"), Some("/home/a"), Some("/xdg/ringsum/tuned.json")),
+        (None, Some("/home/a"), Some("/home/a/.config/ringsum/tuned.json")),
+        (Some(""), Some("/home/a"), Some("/home/a/.config/ringsum/tuned.json")),
+        (Some("relative"), Some("/home/a"), Some("/home/a/.config/ringsum/tuned.json")),
+        (Some("relative"), Some("too"), None),
+        (None, None, None),
+    ];
+    for (xdg, home, expected) in cases {
+        let path = default_path(xdg.map(OsStr::new), home.map(OsStr::new));
+        assert_eq!(path.as_deref(), expected.map(Path::new), "{xdg:?} {home:?}");
+    }
+}
+
+proptest::proptest! {
+    /// Whatever is in the file, it is read or refused.
+    #[test]
+    fn no_content_is_too_strange(place in 0_usize..600, byte: u8) {
+        let mut document = empty();
+        document.insert("devices".to_owned(), json!([entry(device(0, None)).to_json()]));
+        let mut bytes = format!("{:#}", Value::Object(document)).into_bytes();
+        let place = place % bytes.len();
+        bytes[place] = byte;
+        let _ = parse(&bytes);
+    }
+}

@@ -1,0 +1,196 @@
+//! Settings that were measured on the machine: followed where they count, left where they do not, and
+//! `--explain` says which.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use blockring::EngineKind;
+use ringsum::tuned::{DeviceId, Entry, kernel_release, save};
+
+use crate::support::{Output, Scratch, content, hex, ringsum, run, skip};
+
+const WHY: &str = "measured best on this device on 2026-11-21, by `ringbench tune`";
+
+const BYTES: usize = 5_000_000;
+
+/// A folder with a file `cold`, and another one for settings.
+struct Machine {
+    scratch: Scratch,
+    device: DeviceId,
+    /// What is said without any settings.
+    plain: String,
+}
+
+impl Machine {
+    /// `None`, and why is said: files here are not read past the page cache, or not from a device.
+    fn new() -> Option<Machine> {
+        let scratch = Scratch::new();
+        let file = File::open(scratch.write("cold", content(BYTES))).unwrap();
+        file.sync_all().unwrap();
+        let device = match DeviceId::of(file.metadata().unwrap().dev()) {
+            Ok(device) => device,
+            Err(why) => {
+                skip(&format!("measured settings: {why}"));
+                return None;
+            }
+        };
+        let mut machine = Machine { scratch, device, plain: String::new() };
+        machine.plain = machine.plan(&[]);
+        if !machine.plain.contains("\n  cache    direct ") {
+            skip(&format!("measured settings: no direct I/O here: {}", machine.plain));
+            return None;
+        }
+        Some(machine)
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.scratch.join("config/ringsum/tuned.json")
+    }
+
+    fn entry(&self) -> Entry {
+        Entry {
+            device: self.device.clone(),
+            kernel: kernel_release(),
+            date: "2026-11-21".to_owned(),
+            file_system: "ext4".to_owned(),
+            engine: EngineKind::Pool,
+            pool_threads: Some(5),
+            block_bytes: 1 << 20,
+            depth: 3,
+            bytes_per_s: 2e9,
+            built_in_bytes_per_s: 1e9,
+        }
+    }
+
+    fn save(&self, entry: &Entry) {
+        save(&self.settings(), entry).unwrap();
+    }
+
+    /// Hashes the file, out of the page cache, with these options.
+    fn run(&self, options: &[&str]) -> Output {
+        let file = File::open(self.scratch.join("cold")).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut command = ringsum();
+        command
+            .current_dir(self.scratch.path())
+            .env("XDG_CONFIG_HOME", self.scratch.join("config"));
+        let output = run(command.arg("--explain").args(options).arg("cold"), b"");
+        let hash = format!("{}  cold\n", hex(&content(BYTES)));
+        assert_eq!((output.code, output.stdout()), (0, &*hash), "{}", output.stderr);
+        output
+    }
+
+    /// What is said of it, but for the facts: how fast the device answers is another thing each time.
+    fn plan(&self, options: &[&str]) -> String {
+        let said = self.run(options).stderr;
+        let lines = said.lines().filter(|line| !line.starts_with("  source "));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// That the plan is what it is without settings, but for a line that says why.
+    #[track_caller]
+    fn ignores(&self, part: &str) {
+        let said = self.plan(&[]);
+        let is_why = |line: &&str| line.starts_with("  tuned    not used ");
+        let why = said.lines().find(is_why).unwrap_or_else(|| panic!("no reason in {said}"));
+        assert!(why.contains(part), "{why}");
+        let rest: Vec<_> = said.lines().filter(|line| !is_why(line)).collect();
+        assert_eq!(rest, self.plain.lines().collect::<Vec<_>>());
+    }
+}
+
+fn line<'o>(output: &'o Output, what: &str) -> &'o str {
+    let start = format!("  {what:8} ");
+    let line = output.stderr.lines().find(|line| line.starts_with(&start));
+    line.unwrap_or_else(|| panic!("no {what} in {}", output.stderr))
+}
+
+#[test]
+fn what_was_measured_is_followed_unless_something_is_named() {
+    let Some(machine) = Machine::new() else { return };
+    machine.save(&machine.entry());
+    let output = machine.run(&[]);
+    for (what, value) in [("engine", "pool"), ("block", "1 MiB"), ("depth", "3")] {
+        let line = line(&output, what);
+        assert!(line.contains(value) && line.contains(WHY), "{line}");
+    }
+    assert!(line(&output, "knobs").contains("3 threads"), "{}", output.stderr);
+    // The same file on standard input.
+    let settings = machine.scratch.join("config");
+    let script = format!("XDG_CONFIG_HOME='{}' $R --explain < cold", settings.display());
+    let output = machine.scratch.shell(&script);
+    assert_eq!(output.stdout(), format!("{}  -\n", hex(&content(BYTES))));
+    assert!(line(&output, "block").contains(WHY), "{}", output.stderr);
+    // What is named wins, and with it goes all that was measured.
+    for options in [
+        &["--block-size", "256K"][..],
+        &["--depth", "2"],
+        &["--slots", "4"],
+        &["--engine", "pread"],
+        &["--cache", "direct"],
+        &["--pool-threads", "2"],
+        &["--fixed-file"],
+        &["--no-tuned"],
+    ] {
+        let said = machine.run(options).stderr;
+        assert!(!said.contains("ringbench") && !said.contains("  tuned"), "{options:?}: {said}");
+    }
+    assert_eq!(machine.plan(&["--no-tuned"]), machine.plain);
+    let output = machine.run(&["--block-size", "256K"]);
+    let line = line(&output, "block");
+    assert!(line.contains("256 KiB") && line.ends_with("asked for"), "{line}");
+}
+
+#[test]
+fn what_does_not_hold_any_more_is_left_and_said() {
+    let Some(machine) = Machine::new() else { return };
+    machine.save(&Entry { kernel: "2.6.32".to_owned(), ..machine.entry() });
+    machine.ignores("measured on 2026-11-21 under Linux 2.6.32, and this is Linux ");
+    let sectors = machine.device.sectors + 8;
+    let larger = DeviceId { sectors, ..machine.device.clone() };
+    machine.save(&Entry { device: larger, ..machine.entry() });
+    machine.ignores("on another device (");
+    // Another device's says nothing of this one.
+    fs::remove_file(machine.settings()).unwrap();
+    let other = DeviceId {
+        major: 4095,
+        minor: 0,
+        unique: Some("of another one".to_owned()),
+        ..machine.device.clone()
+    };
+    machine.save(&Entry { device: other, ..machine.entry() });
+    assert_eq!(machine.plan(&[]), machine.plain);
+}
+
+#[test]
+fn a_damaged_file_is_said_and_hashing_goes_on() {
+    let Some(machine) = Machine::new() else { return };
+    machine.save(&machine.entry());
+    let text = fs::read_to_string(machine.settings()).unwrap();
+    let later = text.replace("\"version\": 1", "\"version\": 7");
+    for (content, part) in [
+        (&text[..100], "no settings that can be read"),
+        ("", "no settings that can be read"),
+        (&later, "of version 7"),
+    ] {
+        fs::write(machine.settings(), content).unwrap();
+        machine.ignores(part);
+        // The plan of a file in the page cache has no use for it.
+        let mut command = ringsum();
+        command.current_dir(machine.scratch.path());
+        command.env("XDG_CONFIG_HOME", machine.scratch.join("config"));
+        machine.scratch.write("warm", b"warm".repeat(500_000));
+        let output = run(command.args(["--explain", "warm"]), b"");
+        assert!(output.code == 0 && !output.stderr.contains("tuned"), "{}", output.stderr);
+    }
+    // Nor is anything said where nobody asks.
+    let output = run(
+        ringsum()
+            .current_dir(machine.scratch.path())
+            .env("XDG_CONFIG_HOME", machine.scratch.join("config"))
+            .args(["--cache", "direct", "cold"]),
+        b"",
+    );
+    assert_eq!((output.code, &*output.stderr), (0, ""));
+}
