@@ -1,0 +1,284 @@
+//! What was measured on: the machine, and for each path the file system, the device under it and the layout
+//! of the file. Only what the system says, each by its name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+type Facts = BTreeMap<String, String>;
+
+/// The facts of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Environment {
+    pub(crate) machine: Facts,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// Something that is measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) path: String,
+    pub(crate) facts: Facts,
+}
+
+impl Environment {
+    /// The facts as they are now. What the system does not say is left out.
+    pub(crate) fn capture(targets: &[PathBuf]) -> Environment {
+        Environment {
+            machine: machine(),
+            targets: targets.iter().map(|path| target(path)).collect(),
+        }
+    }
+}
+
+/// The text of a file of the kernel's, in one line; `None` where there is none.
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
+}
+
+fn put(facts: &mut Facts, name: &str, value: Option<String>) {
+    if let Some(value) = value {
+        facts.insert(name.to_owned(), value);
+    }
+}
+
+fn machine() -> Facts {
+    let mut facts = Facts::new();
+    let name = rustix::system::uname();
+    let words = [name.sysname(), name.release(), name.machine()];
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    put(&mut facts, "kernel", Some(words.join(" ")));
+    put(&mut facts, "host", Some(name.nodename().to_string_lossy().into_owned()));
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |wanted: &str| {
+        let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let mut found = lines.filter(|(name, _)| name.trim() == wanted);
+        found.next().map(|(_, value)| value.trim().to_owned())
+    };
+    put(&mut facts, "cpu", field("model name"));
+    let flags = field("flags").unwrap_or_default();
+    let has = |flag: &str| flags.split(' ').any(|it| it == flag);
+    let widest = ["avx512f", "avx2", "sse4_1"].into_iter().find(|flag| has(flag));
+    put(&mut facts, "simd", widest.map(str::to_owned));
+    put(&mut facts, "virtual machine", has("hypervisor").then(|| "yes".to_owned()));
+    let cores = std::thread::available_parallelism().map(|cores| cores.to_string());
+    put(&mut facts, "processors", cores.ok());
+    let cpufreq = "/sys/devices/system/cpu/cpu0/cpufreq";
+    put(&mut facts, "governor", text(format!("{cpufreq}/scaling_governor")));
+    put(&mut facts, "frequency driver", text(format!("{cpufreq}/scaling_driver")));
+    put(&mut facts, "mitigations", mitigations());
+    put(&mut facts, "transparent huge pages", text("/sys/kernel/mm/transparent_hugepage/enabled"));
+    put(&mut facts, "reserved huge pages", text("/proc/sys/vm/nr_hugepages"));
+    put(&mut facts, "io_uring disabled", text("/proc/sys/kernel/io_uring_disabled"));
+    put(&mut facts, "load", text("/proc/loadavg"));
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = |wanted: &str| {
+        let line = meminfo.lines().find(|line| line.starts_with(wanted))?;
+        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(format!("{} MiB", kib >> 10))
+    };
+    put(&mut facts, "memory", memory("MemTotal:"));
+    put(&mut facts, "memory available", memory("MemAvailable:"));
+    put(&mut facts, "ringbench", Some(env!("CARGO_PKG_VERSION").to_owned()));
+    facts
+}
+
+/// What the kernel does against flaws of the processor: each of them costs system calls time.
+fn mitigations() -> Option<String> {
+    let folder = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").ok()?;
+    let mut on: Vec<String> = folder
+        .filter_map(Result::ok)
+        .filter(|entry| text(entry.path()).is_some_and(|text| text.starts_with("Mitigation")))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    on.sort();
+    Some(if on.is_empty() { "none".to_owned() } else { on.join(", ") })
+}
+
+fn target(path: &Path) -> Target {
+    let mut facts = Facts::new();
+    if let Ok(metadata) = fs::metadata(path) {
+        let kind = metadata.file_type();
+        let (what, device) = if kind.is_block_device() {
+            ("block device", metadata.st_rdev())
+        } else if kind.is_dir() {
+            ("folder", metadata.st_dev())
+        } else {
+            ("file", metadata.st_dev())
+        };
+        put(&mut facts, "kind", Some(what.to_owned()));
+        if kind.is_file() {
+            put(&mut facts, "length", Some(format!("{} bytes", metadata.len())));
+            put(&mut facts, "allocated", Some(format!("{} bytes", metadata.st_blocks() * 512)));
+            put(&mut facts, "extents", extents(path));
+        }
+        mount(path, &mut facts);
+        describe_device(device, &mut facts);
+    }
+    Target { path: path.display().to_string(), facts }
+}
+
+/// In how many pieces a file lies on its device (FIEMAP).
+fn extents(path: &Path) -> Option<String> {
+    let source = blockring::Source::open(path).ok()?;
+    source.extent_count().map(|count| count.to_string())
+}
+
+/// The mount that `path` lies in: the longest mount point that is a start of it, and of several the last.
+fn mount(path: &Path, facts: &mut Facts) {
+    let Ok(path) = path.canonicalize() else { return };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut best: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        // 36 35 98:0 /root /mnt rw,noatime - ext4 /dev/root rw: see proc_pid_mountinfo(5).
+        let Some(point) = line.split(' ').nth(4) else { continue };
+        let depth = Path::new(point).components().count();
+        if path.starts_with(point) && best.is_none_or(|(deepest, _)| depth >= deepest) {
+            best = Some((depth, line));
+        }
+    }
+    let Some((mount, file_system)) = best.and_then(|(_, line)| line.split_once(" - ")) else {
+        return;
+    };
+    let mut words = file_system.split(' ');
+    put(facts, "file system", words.next().map(str::to_owned));
+    put(facts, "mounted from", words.next().map(str::to_owned));
+    let own = mount.split(' ').nth(5).unwrap_or_default();
+    let options = format!("{own},{}", words.next().unwrap_or_default());
+    put(facts, "mount options", Some(options));
+}
+
+/// The folder of a device in sysfs; of a partition, that of its disk.
+fn sysfs(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    match folder.join("partition").exists() {
+        true => folder.parent().map(Path::to_owned),
+        false => Some(folder),
+    }
+}
+
+fn describe_device(device: u64, facts: &mut Facts) {
+    let Some(disk) = sysfs(device) else { return };
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    put(facts, "device", name(&disk));
+    put(facts, "device model", text(disk.join("device/model")));
+    let gib = |sectors: u64| format!("{} GiB", sectors >> 21);
+    put(facts, "device size", text(disk.join("size")).and_then(|s| s.parse().ok()).map(gib));
+    for setting in [
+        "rotational",
+        "scheduler",
+        "nr_requests",
+        "max_sectors_kb",
+        "read_ahead_kb",
+        "logical_block_size",
+        "physical_block_size",
+        "write_cache",
+        "io_poll",
+        "nomerges",
+        "rq_affinity",
+        "wbt_lat_usec",
+    ] {
+        put(facts, &format!("queue/{setting}"), text(disk.join("queue").join(setting)));
+    }
+    let mut layers = Vec::new();
+    add_layers(&disk, &mut layers, 8);
+    put(facts, "layers below", (!layers.is_empty()).then(|| layers.join(", ")));
+}
+
+/// The devices that a stacked one is made of, and whether one of them encrypts.
+fn add_layers(disk: &Path, layers: &mut Vec<String>, depth_max: u32) {
+    if let Some(uuid) = text(disk.join("dm/uuid")) {
+        let kind = uuid.split('-').next().unwrap_or_default().to_lowercase();
+        let encrypted = if kind == "crypt" { " (encrypted)" } else { "" };
+        let name = text(disk.join("dm/name")).unwrap_or_default();
+        layers.push(format!("{name}: device mapper {kind}{encrypted}"));
+    }
+    if let Some(level) = text(disk.join("md/level")) {
+        layers.push(format!("RAID {level}"));
+    }
+    if let Some(file) = text(disk.join("loop/backing_file")) {
+        layers.push(format!("loop device of {file}"));
+    }
+    let below = fs::read_dir(disk.join("slaves")).into_iter().flatten().filter_map(Result::ok);
+    for device in below.filter(|_| depth_max > 0) {
+        layers.push(device.file_name().to_string_lossy().into_owned());
+        if let Ok(disk) = device.path().canonicalize() {
+            add_layers(&disk, layers, depth_max - 1);
+        }
+    }
+}
+
+/// What the disks have delivered since the start of the system, in bytes: that of the path, or where a file
+/// system has no device of its own, of all whole disks.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskCounter {
+    stats: Vec<PathBuf>,
+}
+
+impl DiskCounter {
+    pub(crate) fn of(path: &Path) -> DiskCounter {
+        let device =
+            fs::metadata(path).ok().map(|metadata| match metadata.file_type().is_block_device() {
+                true => metadata.st_rdev(),
+                false => metadata.st_dev(),
+            });
+        let stats = match device.and_then(sysfs) {
+            Some(disk) => vec![disk.join("stat")],
+            None => whole_disks().into_iter().map(|disk| disk.join("stat")).collect(),
+        };
+        DiskCounter { stats }
+    }
+
+    /// `None` where the kernel does not count.
+    pub(crate) fn read_bytes(&self) -> Option<u64> {
+        // The third number is sectors of 512 bytes: Documentation/admin-guide/iostats.rst.
+        let sectors =
+            self.stats.iter().filter_map(|stat| text(stat)?.split(' ').nth(2)?.parse::<u64>().ok());
+        let all: Vec<u64> = sectors.collect();
+        (!all.is_empty()).then(|| all.iter().sum::<u64>() * 512)
+    }
+}
+
+/// Disks that are no part of another and stand on none.
+fn whole_disks() -> Vec<PathBuf> {
+    let disks = fs::read_dir("/sys/block").into_iter().flatten().filter_map(Result::ok);
+    let stands_alone = |disk: &PathBuf| {
+        let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        !["loop", "ram", "zram", "dm-", "md"].iter().any(|prefix| name.starts_with(prefix))
+    };
+    disks.map(|disk| disk.path()).filter(stands_alone).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_and_a_file_are_described() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let environment = Environment::capture(&[file.path().to_owned(), "/proc".into()]);
+        for name in ["kernel", "memory", "processors", "mitigations"] {
+            assert!(environment.machine.contains_key(name), "{name}: {environment:?}");
+        }
+        let [file, proc] = &environment.targets[..] else { panic!("{environment:?}") };
+        assert_eq!(file.facts["length"], "0 bytes");
+        assert!(file.facts.contains_key("file system"), "{file:?}");
+        assert_eq!(proc.facts["file system"], "proc");
+        assert_eq!(proc.facts["kind"], "folder");
+    }
+
+    #[test]
+    fn disks_count_what_they_deliver() {
+        let counter = DiskCounter::of(Path::new("/proc"));
+        if let Some(bytes) = counter.read_bytes() {
+            assert!(counter.read_bytes().is_some_and(|later| later >= bytes));
+        }
+    }
+}

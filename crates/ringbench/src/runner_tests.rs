@@ -1,0 +1,148 @@
+//! The order, the end and the losses of measuring, with a runner that only pretends.
+
+use super::*;
+use crate::case::{Case, Chart, Metric};
+
+/// Says what it is told to say; each measurement takes its time on a clock of its own.
+struct Mock {
+    /// Seconds of each case, over and over.
+    walls: Vec<Vec<f64>>,
+    measured: Vec<usize>,
+    now: Duration,
+    interrupt_after: usize,
+    failing: Option<usize>,
+}
+
+impl Mock {
+    fn new(walls: &[&[f64]]) -> Mock {
+        let walls = walls.iter().map(|walls| walls.to_vec()).collect();
+        let now = Duration::ZERO;
+        Mock { walls, measured: Vec::new(), now, interrupt_after: usize::MAX, failing: None }
+    }
+
+    fn group(&self) -> Group {
+        let mut group = Group::new("mock", "", Metric::Seconds, Chart::Bars);
+        group.cases = (0..self.walls.len()).map(|i| Case::new(format!("case {i}"))).collect();
+        group
+    }
+}
+
+impl Runner for Mock {
+    fn prepare(&mut self, _case: usize) -> Result<(), Missing> {
+        self.now += Duration::from_secs(1);
+        Ok(())
+    }
+
+    fn measure(&mut self, case: usize) -> Result<Sample, Missing> {
+        if self.failing == Some(case) {
+            return Err(Missing::Failed("as told".to_owned()));
+        }
+        let times = self.measured.iter().filter(|&&measured| measured == case).count();
+        self.measured.push(case);
+        let wall_s = self.walls[case][times % self.walls[case].len()];
+        self.now += Duration::from_secs_f64(wall_s);
+        Ok(Sample { wall_s, bytes: 1, operations: 1, ..Sample::default() })
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.measured.len() >= self.interrupt_after
+    }
+}
+
+fn schedule(rounds: Rounds) -> Schedule {
+    Schedule { rounds, warm_up: WarmUp::Fixed(0), deadline: None }
+}
+
+fn run(mock: &mut Mock, schedule: &Schedule) -> (Group, Ended) {
+    let mut group = mock.group();
+    let ended = carry_out(&mut group, schedule, mock, &mut |_, _| Ok(())).unwrap();
+    (group, ended)
+}
+
+fn walls(group: &Group) -> Vec<Vec<f64>> {
+    group.cases.iter().map(|case| group.values(case)).collect()
+}
+
+#[test]
+fn cases_take_turns() {
+    let mut mock = Mock::new(&[&[1.0, 2.0], &[3.0]]);
+    let (group, ended) = run(&mut mock, &schedule(Rounds::Fixed(3)));
+    assert_eq!(mock.measured, [0, 1, 0, 1, 0, 1]);
+    assert_eq!(walls(&group), [vec![1.0, 2.0, 1.0], vec![3.0; 3]]);
+    assert_eq!(ended, Ended::Enough);
+    let starts: Vec<_> = group.cases[1].samples.iter().map(|sample| sample.at_s).collect();
+    assert_eq!(starts, [3.0, 10.0, 16.0]);
+}
+
+#[test]
+fn the_spread_says_how_often() {
+    let auto = schedule(Rounds::Auto { min: 3, max: 9 });
+    let even = run(&mut Mock::new(&[&[1.0]]), &auto);
+    assert_eq!((even.0.cases[0].samples.len(), even.1), (3, Ended::Enough));
+    // MAD 0.05 of 1: 1.2533 x 0.05 / 0.6745 / sqrt(n) is under 0.02 from 22 values on.
+    let noisy = run(&mut Mock::new(&[&[1.0, 0.95, 1.05]]), &auto);
+    assert_eq!((noisy.0.cases[0].samples.len(), noisy.1), (9, Ended::Unsettled));
+    let patient = schedule(Rounds::Auto { min: 3, max: 99 });
+    let noisy = run(&mut Mock::new(&[&[1.0, 0.95, 1.05]]), &patient);
+    assert_eq!((noisy.0.cases[0].samples.len(), noisy.1), (22, Ended::Enough));
+}
+
+#[test]
+fn warming_up_ends_when_nothing_is_gained() {
+    let auto = Schedule { warm_up: WarmUp::Auto, ..schedule(Rounds::Fixed(2)) };
+    let (group, _) = run(&mut Mock::new(&[&[9.0, 2.0, 1.99, 5.0, 6.0]]), &auto);
+    assert_eq!(walls(&group), [[5.0, 6.0]]);
+    let (group, _) = run(&mut Mock::new(&[&[9.0, 5.0, 2.0, 1.0, 1.0]]), &auto);
+    assert_eq!(walls(&group), [[1.0, 1.0]], "three rounds at most");
+    let fixed = Schedule { warm_up: WarmUp::Fixed(1), ..schedule(Rounds::Fixed(1)) };
+    let (group, _) = run(&mut Mock::new(&[&[9.0, 5.0]]), &fixed);
+    assert_eq!(walls(&group), [[5.0]]);
+}
+
+#[test]
+fn what_was_finished_survives_an_interrupt() {
+    let mut mock = Mock { interrupt_after: 4, ..Mock::new(&[&[1.0], &[2.0], &[3.0]]) };
+    let (group, ended) = run(&mut mock, &schedule(Rounds::Fixed(5)));
+    assert_eq!(ended, Ended::Interrupted);
+    // The fourth was running when it came.
+    assert_eq!(walls(&group), [vec![1.0], vec![2.0], vec![3.0]]);
+}
+
+#[test]
+fn after_the_deadline_nothing_begins() {
+    let mut mock = Mock::new(&[&[4.0], &[4.0], &[4.0]]);
+    let deadline = Some(Duration::from_secs(10));
+    let (group, ended) = run(&mut mock, &Schedule { deadline, ..schedule(Rounds::Fixed(5)) });
+    assert_eq!((ended, mock.measured.len()), (Ended::Deadline, 2));
+    assert!(
+        matches!(&group.cases[2].missing, Some(Missing::Unavailable(why)) if why.contains("time"))
+    );
+    assert_eq!(group.cases[0].missing, None, "it has a sample");
+}
+
+#[test]
+fn one_that_fails_does_not_stop_the_others() {
+    let mut mock = Mock { failing: Some(0), ..Mock::new(&[&[1.0], &[2.0]]) };
+    let (group, ended) = run(&mut mock, &schedule(Rounds::Auto { min: 2, max: 4 }));
+    assert_eq!((walls(&group), ended), (vec![vec![], vec![2.0, 2.0]], Ended::Enough));
+    assert_eq!(group.cases[0].missing, Some(Missing::Failed("as told".to_owned())));
+}
+
+#[test]
+fn every_step_is_seen_and_may_be_the_last() {
+    let mut mock = Mock::new(&[&[1.0]]);
+    let (mut group, mut steps) = (mock.group(), Vec::new());
+    let result =
+        carry_out(&mut group, &schedule(Rounds::Fixed(9)), &mut mock, &mut |group, step| {
+            steps.push((step, group.cases[0].samples.len()));
+            anyhow::ensure!(steps.len() < 3, "the disk is full");
+            Ok(())
+        });
+    assert_eq!(result.unwrap_err().to_string(), "the disk is full");
+    let begins = |round| Step::Begins { case: 0, round, warms_up: false };
+    assert_eq!(steps, [(begins(0), 0), (Step::Ended { case: 0 }, 1), (begins(1), 1)]);
+}

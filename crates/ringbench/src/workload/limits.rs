@@ -1,0 +1,389 @@
+//! Where the limits are: of reading, of hashing in memory, of copying out of the page cache; which of them
+//! bounds a hasher here, and how far from it ours is.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use blockring::{CacheMode, Config, EngineKind, HugePages, Order};
+
+use crate::args::{Common, parse_size, show_size};
+use crate::cache::Cache;
+use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
+use crate::process;
+use crate::runner::Rounds;
+use crate::session::{Cost, Planned, Session, Work};
+use crate::workload::fio;
+use crate::workload::reading::{self, Until};
+use crate::workload::target::{Target, failed};
+
+/// Find the limits of reading, hashing and copying, and which of them bounds ringsum here.
+///
+/// Reads past the page cache where that is offered. In a folder, a file of its own is made and removed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A file, a block device, or a folder
+    #[arg(value_name = "FILE|DIR|DEVICE")]
+    path: PathBuf,
+    /// Of the file that is made in a folder
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    size: u64,
+    /// Read no more than this of it
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
+    read_max: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// A file of less says more about starting than about reading: 64 MiB take 17 ms at 3.8 GB/s.
+const BYTES_MIN: u64 = 64 << 20;
+
+/// Block and depth: what was best or near it on the machines that were measured.
+const SHAPES: [(u32, u32); 5] =
+    [(512 << 10, 16), (256 << 10, 32), (512 << 10, 32), (1 << 20, 16), (4 << 20, 8)];
+
+/// The shape that is compared with fio, on pages of the usual size like fio's.
+const FIO_SHAPE: (u32, u32) = (512 << 10, 32);
+
+const ROUNDS: Rounds = Rounds::Auto { min: 5, max: 15 };
+
+const READING: &str = "reading";
+const HASHING: &str = "hashing in memory";
+const COPYING: &str = "copying out of the page cache";
+const TOGETHER: &str = "reading and hashing";
+const LOOP: &str = "the loop itself";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let common = &args.common;
+    let mut target = Target::new(&args.path, args.size, BYTES_MIN, common.smoke)?;
+    let mut session = Session::new("limits", common, &target.described())?;
+    let room = target.room();
+    if !session.announce(&Work { groups: plan(args, &target), room })? {
+        return Ok(true);
+    }
+    target.make()?;
+    session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
+    conclude(&mut session);
+    session.finish()
+}
+
+fn plan<'a>(args: &Args, target: &'a Target) -> Vec<Planned<'a>> {
+    let smoke = args.common.smoke;
+    let bytes = target.len().min(args.read_max);
+    vec![
+        reading_group(target, bytes),
+        hashing_group(smoke),
+        copying_group(target, bytes, smoke),
+        together_group(target),
+        loop_group(target, smoke),
+    ]
+}
+
+fn shape_name((block_bytes, depth): (u32, u32)) -> String {
+    format!("{} x {depth}", show_size(block_bytes.into()))
+}
+
+fn reading_group(target: &Target, bytes: u64) -> Planned<'_> {
+    let about = "How fast blocks come from the device when nothing is done with them.";
+    let group = Group::new(READING, about, Metric::BytesPerS, Chart::Bars);
+    let mut planned = Planned::new(group, &target.paths(), ROUNDS);
+    let direct = target.has_direct();
+    // Past the page cache there is nothing to empty.
+    let (cache, state) =
+        if direct { (CacheMode::Direct, Cache::Any) } else { (CacheMode::Buffered, Cache::Cold) };
+    let case = |name: String, (block_bytes, depth): (u32, u32)| {
+        let case =
+            Case::new(name).with("block", show_size(block_bytes.into())).with("depth", depth);
+        case.with("cache", cache).with("cache state", "cold")
+    };
+    let read = move |(block_bytes, depth), huge_pages| {
+        let config = Config {
+            cache: Some(cache),
+            block_bytes: Some(block_bytes),
+            depth: Some(depth),
+            workers: Some(0),
+            huge_pages,
+            ..Config::default()
+        };
+        let until = Until { bytes, time: None };
+        move || reading::from_start(target.path(), &config, Order::AnyOrder, until, &|_| {})
+    };
+    for shape in SHAPES {
+        let name = format!("ours, {}", shape_name(shape));
+        planned.add(case(name, shape), state, Cost::read(bytes), read(shape, HugePages::Advise));
+    }
+    let small = case(format!("ours, {}, small pages", shape_name(FIO_SHAPE)), FIO_SHAPE);
+    let fio = case(format!("fio, {}, small pages", shape_name(FIO_SHAPE)), FIO_SHAPE);
+    planned.add(small, state, Cost::read(bytes), read(FIO_SHAPE, HugePages::Off));
+    match fio::unavailable() {
+        Some(why) => planned.add_missing(fio, why),
+        None => planned.add(fio, state, Cost::read(bytes), move || {
+            let job = fio::Job {
+                path: target.path(),
+                random: false,
+                engine: "io_uring",
+                direct,
+                block_bytes: FIO_SHAPE.0,
+                depth: FIO_SHAPE.1,
+                jobs: 1,
+                time: None,
+                bytes,
+            };
+            job.run()
+        }),
+    }
+    planned
+}
+
+fn cores() -> u32 {
+    thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// 1, 2, 4, ... and all.
+pub(crate) fn thread_counts(most: u32) -> Vec<u32> {
+    let mut counts: Vec<u32> =
+        std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
+    counts.push(most);
+    counts
+}
+
+fn hashing_group(smoke: bool) -> Planned<'static> {
+    let about =
+        "How fast BLAKE3 hashes blocks of 512 KiB that lie in memory, by the number of threads.";
+    let lines = Chart::Lines { x: "threads".to_owned(), by: "what".to_owned() };
+    let group = Group::new(HASHING, about, Metric::BytesPerS, lines);
+    let mut planned = Planned::new(group, &[], ROUNDS);
+    // More than the caches of a processor hold, on each thread.
+    let (bytes, time) = if smoke { (1 << 20, 5) } else { (128 << 20, 400) };
+    let time = Duration::from_millis(time);
+    for threads in thread_counts(cores()) {
+        let case = Case::new(format!("{threads} threads")).with("threads", threads);
+        let case = case.with("what", "BLAKE3");
+        planned.add(case, Cache::Any, Cost::time(0.5, 0), move || Ok(hash(threads, bytes, time)));
+    }
+    planned
+}
+
+fn hash(threads: u32, bytes: usize, time: Duration) -> Sample {
+    const BLOCK_BYTES: usize = 512 << 10;
+    let barrier = std::sync::Barrier::new(threads as usize + 1);
+    let work = || {
+        // Not zeros: each page is to be one of its own.
+        let memory: Vec<u8> = (0..bytes).map(|i| (i >> 12) as u8 ^ i as u8).collect();
+        barrier.wait();
+        let (start, mut blocks) = (Instant::now(), 0);
+        for block in memory.chunks(BLOCK_BYTES).cycle() {
+            std::hint::black_box(blake3::hash(block));
+            blocks += 1;
+            if start.elapsed() >= time {
+                break;
+            }
+        }
+        blocks
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        barrier.wait();
+        let (start, cpu) = (Instant::now(), process::own_cpu());
+        let blocks: u64 = threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum();
+        Sample {
+            wall_s: start.elapsed().as_secs_f64(),
+            cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
+            bytes: blocks * BLOCK_BYTES as u64,
+            operations: blocks,
+            ..Sample::default()
+        }
+    })
+}
+
+fn copying_group(target: &Target, bytes: u64, smoke: bool) -> Planned<'_> {
+    let about =
+        "How fast pread copies blocks of 256 KiB out of the page cache, by the number of threads.";
+    let lines = Chart::Lines { x: "threads".to_owned(), by: "what".to_owned() };
+    let group = Group::new(COPYING, about, Metric::BytesPerS, lines);
+    // Filled by us, since of a device it must be only a part.
+    let mut planned = Planned::new(group, &target.paths(), ROUNDS);
+    let bytes = bytes.min(if smoke { 1 << 20 } else { 256 << 20 });
+    for threads in thread_counts(cores()) {
+        let case = Case::new(format!("{threads} threads")).with("threads", threads);
+        let case = case.with("what", "pread").with("cache state", "warm");
+        let config = Config {
+            engine: Some(EngineKind::Pread),
+            cache: Some(CacheMode::Buffered),
+            block_bytes: Some(256 << 10),
+            workers: Some(threads - 1),
+            ..Config::default()
+        };
+        let until = Until { bytes, time: None };
+        let cost = Cost { read_bytes: bytes, ..Cost::time(1.0, bytes) };
+        planned.add(case, Cache::Any, cost, move || {
+            let read =
+                || reading::from_start(target.path(), &config, Order::AnyOrder, until, &|_| {});
+            read().and_then(|_| read())
+        });
+    }
+    planned
+}
+
+fn together_group(target: &Target) -> Planned<'_> {
+    let about = "How fast ringsum hashes this, from the device and from the page cache.";
+    let group = Group::new(TOGETHER, about, Metric::BytesPerS, Chart::Bars);
+    let mut planned = Planned::new(group, &target.paths(), ROUNDS);
+    let len = target.len();
+    let hash = move |cache: Option<CacheMode>| {
+        let options = ringsum::Options {
+            config: Config { cache, ..Config::default() },
+            ..ringsum::Options::default()
+        };
+        move || {
+            let (start, cpu) = (Instant::now(), process::own_cpu());
+            let digest = ringsum::hash_file(target.path(), &options).map_err(failed)?;
+            Ok::<_, Missing>(Sample {
+                wall_s: start.elapsed().as_secs_f64(),
+                cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
+                bytes: len,
+                operations: 1,
+                digest: Some(digest.hash().to_hex().to_string()),
+                ..Sample::default()
+            })
+        }
+    };
+    let case = |name: &str, state| Case::new(name).with("cache state", state);
+    let direct = target.has_direct().then_some(CacheMode::Direct);
+    let state = if direct.is_some() { Cache::Any } else { Cache::Cold };
+    planned.add(case("ringsum, cold", "cold"), state, Cost::read(len), hash(direct));
+    let memory = fits_into_memory(len);
+    match memory {
+        true => {
+            planned.add(case("ringsum, warm", "warm"), Cache::Warm, Cost::read(len), hash(None))
+        }
+        false => planned.add_missing(case("ringsum, warm", "warm"), "it does not fit into memory"),
+    }
+    planned
+}
+
+/// Whether half of the memory that is available holds so much.
+pub(crate) fn fits_into_memory(bytes: u64) -> bool {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find(|line| line.starts_with("MemAvailable:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kib.is_some_and(|kib| bytes <= kib * 512)
+}
+
+fn loop_group(target: &Target, smoke: bool) -> Planned<'_> {
+    let about =
+        "What one block of 4 KiB costs us, on one thread, when nothing is read (engine null).";
+    let group = Group::new(LOOP, about, Metric::NsPerOperation, Chart::Bars);
+    let mut planned = Planned::new(group, &[], ROUNDS);
+    let config = Config {
+        engine: Some(EngineKind::Null),
+        block_bytes: Some(4096),
+        workers: Some(0),
+        ..Config::default()
+    };
+    let until = Until { bytes: if smoke { 1 << 20 } else { 4 << 30 }, time: None };
+    for (name, order) in [("any order", Order::AnyOrder), ("in order", Order::InOrder)] {
+        let config = config.clone();
+        planned.add(Case::new(name), Cache::Any, Cost::time(0.5, 0), move || {
+            reading::from_start(target.path(), &config, order, until, &|_| {})
+        });
+    }
+    planned
+}
+
+fn conclude(session: &mut Session<'_>) {
+    let best = |session: &Session<'_>, group: &str| {
+        session
+            .group(group)
+            .and_then(|group| group.best().map(|(case, value)| (case.name.clone(), value)))
+    };
+    let of = |session: &Session<'_>, group: &str, case: &str| {
+        let group = session.group(group)?;
+        group.median(group.case(case)?)
+    };
+    let reading = best(session, READING);
+    let hashing = best(session, HASHING);
+    let copying = best(session, COPYING);
+    let (cold, warm) =
+        (of(session, TOGETHER, "ringsum, cold"), of(session, TOGETHER, "ringsum, warm"));
+    let hash_1 = of(session, HASHING, "1 threads");
+    let shape = shape_name(FIO_SHAPE);
+    let ours = of(session, READING, &format!("ours, {shape}, small pages"));
+    let fio = of(session, READING, &format!("fio, {shape}, small pages"));
+    let null = of(session, LOOP, "any order");
+    let numbers = [
+        ("read_bytes_per_s", reading.as_ref().map(|(_, value)| *value)),
+        ("hash_bytes_per_s", hashing.as_ref().map(|(_, value)| *value)),
+        ("hash_1_thread_bytes_per_s", hash_1),
+        ("copy_bytes_per_s", copying.as_ref().map(|(_, value)| *value)),
+        ("ringsum_cold_bytes_per_s", cold),
+        ("ringsum_warm_bytes_per_s", warm),
+        ("fio_bytes_per_s", fio),
+        ("ours_as_fio_bytes_per_s", ours),
+        ("loop_ns_per_block", null),
+    ];
+    for (name, value) in numbers {
+        if let Some(value) = value {
+            session.result(name, value);
+        }
+    }
+    if let (Some((how, read)), Some((_, hash))) = (reading, hashing) {
+        session.conclude(bound(&how, read, hash, cold));
+        if let Some(warm) = warm {
+            session.conclude(format!(
+                "Out of the page cache hashing is the limit, {}B/s; ringsum reaches {:.0} % of it.",
+                show_scaled(hash),
+                warm / hash * 100.0
+            ));
+        }
+    }
+    if let (Some(ours), Some(fio)) = (ours, fio) {
+        session.conclude(format!(
+            "On the same settings ({shape}, small pages) fio reads {}B/s and this {}B/s: {:+.1} %.",
+            show_scaled(fio),
+            show_scaled(ours),
+            (ours / fio - 1.0) * 100.0
+        ));
+    }
+}
+
+/// Which limit comes first, in words.
+fn bound(how: &str, read: f64, hash: f64, ringsum: Option<f64>) -> String {
+    let (limit, what) = match read < hash {
+        true => (read, "The device is the limit"),
+        false => (hash, "Hashing is the limit"),
+    };
+    let reached = match ringsum {
+        Some(ringsum) => format!("; ringsum reaches {:.0} % of it", ringsum / limit * 100.0),
+        None => String::new(),
+    };
+    format!(
+        "{what}: it is read at {}B/s at most ({how}), and all processors hash {}B/s{reached}.",
+        show_scaled(read),
+        show_scaled(hash)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lower_limit_is_the_limit() {
+        let slow = bound("512K x 16", 5e8, 1e10, Some(4e8));
+        assert!(slow.starts_with("The device is the limit"), "{slow}");
+        assert!(
+            slow.contains("500 MB/s") && slow.ends_with("ringsum reaches 80 % of it."),
+            "{slow}"
+        );
+        let fast = bound("512K x 16", 2e10, 1e10, None);
+        assert!(fast.starts_with("Hashing is the limit"), "{fast}");
+    }
+
+    #[test]
+    fn threads_go_up_in_powers_of_two() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(2), [1, 2]);
+        assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a workload reads: a file or a device as it is, or in a folder a file of its own.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use blockring::{CacheMode, Config, Order, Plan, Source};
+
+use crate::args::show_size;
+use crate::case::Missing;
+use crate::scratch::Scratch;
+
+/// Something with places to read at.
+#[derive(Debug)]
+pub(crate) struct Target {
+    path: PathBuf,
+    len: u64,
+    /// Made when it is first needed: a plan that is only shown makes nothing.
+    folder: Option<PathBuf>,
+    scratch: Option<Scratch>,
+}
+
+/// A file of our own in a small run, in bytes.
+const SMOKE_BYTES: u64 = 1 << 20;
+
+impl Target {
+    /// `path`: a regular file, a block device, or a folder in which a file of `own_bytes` is made; what is
+    /// there must have `bytes_min`.
+    ///
+    /// # Errors
+    ///
+    /// It is something else, too small, or cannot be read.
+    pub(crate) fn new(
+        path: &Path,
+        own_bytes: u64,
+        bytes_min: u64,
+        smoke: bool,
+    ) -> anyhow::Result<Target> {
+        let metadata = fs::metadata(path).with_context(|| format!("{}", path.display()))?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            let len = if smoke { SMOKE_BYTES } else { own_bytes };
+            let name = format!(".ringbench-read-{}", std::process::id());
+            let folder = Some(path.to_owned());
+            return Ok(Target { path: path.join(name), len, folder, scratch: None });
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            bail!("{}: it is no regular file, folder or block device", path.display());
+        }
+        let len = Source::open(path)?.len().unwrap_or(0);
+        if len < bytes_min && !smoke {
+            bail!(
+                "{}: it has {len} bytes, and less than {} says nothing: name a larger file, or a folder, in \
+                 which one of {} is made",
+                path.display(),
+                show_size(bytes_min),
+                show_size(own_bytes),
+            );
+        }
+        if len < 4096 {
+            bail!("{}: it has {len} bytes, and at least one block of 4096 is read", path.display());
+        }
+        Ok(Target { path: path.to_owned(), len, folder: None, scratch: None })
+    }
+
+    /// What of it the environment is described by.
+    pub(crate) fn described(&self) -> Vec<PathBuf> {
+        vec![self.folder.clone().unwrap_or_else(|| self.path.clone())]
+    }
+
+    /// Room that it takes.
+    pub(crate) fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.folder.iter().map(|folder| (folder.clone(), self.len)).collect()
+    }
+
+    /// Makes the file, where one is to be made.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made.
+    pub(crate) fn make(&mut self) -> anyhow::Result<()> {
+        if let (Some(folder), None) = (&self.folder, &self.scratch) {
+            self.scratch = Some(Scratch::with_random(folder, "read", self.len)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it offers direct I/O. A file that is not made yet: whether its folder does is not known, and
+    /// taken for granted.
+    pub(crate) fn has_direct(&self) -> bool {
+        let Ok(source) = Source::open(&self.path) else { return true };
+        let config = Config { cache: Some(CacheMode::Direct), ..Config::default() };
+        Plan::choose(&source, &config, Order::AnyOrder).is_ok()
+    }
+}
+
+/// An error of a run, as the reason of a case: what cannot be had here is not a failure.
+pub(crate) fn missing(error: &blockring::Error) -> Missing {
+    use blockring::ErrorKind;
+    let why = error.kind().to_string();
+    match error.kind() {
+        ErrorKind::Engine { .. }
+        | ErrorKind::Cache { .. }
+        | ErrorKind::Config(_)
+        | ErrorKind::Resource { .. } => Missing::Unavailable(why),
+        _ => Missing::Failed(why),
+    }
+}
+
+/// Any error, as the reason of a case that should have run.
+pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Missing {
+    Missing::Failed(format!("{:#}", error.into()))
+}

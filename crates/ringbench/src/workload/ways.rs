@@ -1,0 +1,347 @@
+//! Ways of reading a file that are no engines of the library, since one of those is always better: they are
+//! here to be measured beside them, and for nothing else.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Instant;
+
+use blockring::pipe::{Wait, take_by_splice};
+use blockring::{Buffer, HugePages, SLAB_BYTES_MAX};
+use io_uring::{IoUring, opcode, types};
+use rustix::io::ReadWriteFlags;
+use rustix::pipe::SpliceFlags;
+
+use crate::case::{Missing, Sample};
+use crate::interrupt;
+use crate::process;
+use crate::workload::reading::Until;
+use crate::workload::target::failed;
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Pread,
+    Readv,
+    Preadv,
+    Preadv2,
+    /// POSIX AIO, which the C library makes of threads.
+    Aio,
+    /// From the file into a pipe, and out of it into `/dev/null`: nobody sees the bytes.
+    Splice,
+    /// io_uring, with memory of its own for each request.
+    BufferPerRequest {
+        /// Whether it is freed when the request has ended, or only at the end of all.
+        freed: bool,
+    },
+    /// io_uring, with memory for the whole file.
+    OneBuffer,
+}
+
+impl Way {
+    pub(crate) const ALL: [Way; 10] = [
+        Way::Read,
+        Way::Pread,
+        Way::Readv,
+        Way::Preadv,
+        Way::Preadv2,
+        Way::Aio,
+        Way::Splice,
+        Way::BufferPerRequest { freed: true },
+        Way::BufferPerRequest { freed: false },
+        Way::OneBuffer,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Read => "read",
+            Way::Pread => "pread",
+            Way::Readv => "readv",
+            Way::Preadv => "preadv",
+            Way::Preadv2 => "preadv2",
+            Way::Aio => "POSIX AIO",
+            Way::Splice => "splice",
+            Way::BufferPerRequest { freed: true } => "io_uring, a buffer each, freed",
+            Way::BufferPerRequest { freed: false } => "io_uring, a buffer each, kept",
+            Way::OneBuffer => "io_uring, one buffer for all",
+        }
+    }
+
+    /// Whether there is anything to have several of in flight.
+    pub(crate) fn is_asynchronous(self) -> bool {
+        matches!(self, Way::Aio | Way::BufferPerRequest { .. } | Way::OneBuffer)
+    }
+}
+
+/// What is read, and in what pieces.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pieces<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) direct: bool,
+    pub(crate) block_bytes: u32,
+    /// Where a way has several in flight.
+    pub(crate) depth: u32,
+    pub(crate) until: Until,
+}
+
+/// How far it has come.
+struct Progress {
+    start: Instant,
+    until: Until,
+    bytes: u64,
+    blocks: u64,
+}
+
+impl Progress {
+    fn goes_on(&self) -> bool {
+        self.bytes < self.until.bytes
+            && !interrupt::is_interrupted()
+            && self.until.time.is_none_or(|time| self.start.elapsed() < time)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.blocks += 1;
+    }
+}
+
+/// A sample of reading from the start on.
+pub(crate) fn read(way: Way, pieces: Pieces<'_>) -> Result<Sample, Missing> {
+    let flags = if pieces.direct { libc::O_DIRECT } else { 0 };
+    let file =
+        OpenOptions::new().read(true).custom_flags(flags).open(pieces.path).map_err(failed)?;
+    let len = file.metadata().map_err(failed)?.len();
+    let memory = match way {
+        Way::OneBuffer => len.min(pieces.until.bytes).next_multiple_of(pieces.block_bytes.into()),
+        Way::BufferPerRequest { freed: false } => len.min(pieces.until.bytes),
+        _ => 0,
+    };
+    if memory > SLAB_BYTES_MAX {
+        return Err(Missing::Unavailable("it would take more than 1 GiB of memory".to_owned()));
+    }
+    let cpu = process::own_cpu();
+    let mut progress = Progress { start: Instant::now(), until: pieces.until, bytes: 0, blocks: 0 };
+    match way {
+        Way::Aio => aio(&file, pieces, &mut progress),
+        Way::Splice => splice(&file, pieces, &mut progress),
+        Way::BufferPerRequest { .. } | Way::OneBuffer => {
+            uring(way, &file, len, memory as u32, pieces, &mut progress)
+        }
+        _ => one_by_one(way, &file, pieces, &mut progress),
+    }
+    .map_err(failed)?;
+    Ok(Sample {
+        wall_s: progress.start.elapsed().as_secs_f64(),
+        cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
+        bytes: progress.bytes,
+        operations: progress.blocks,
+        ..Sample::default()
+    })
+}
+
+fn memory(len: u32) -> io::Result<Buffer> {
+    Buffer::new(len, HugePages::Advise).map_err(io::Error::other)
+}
+
+fn one_by_one(
+    way: Way,
+    mut file: &File,
+    pieces: Pieces<'_>,
+    progress: &mut Progress,
+) -> io::Result<()> {
+    let mut block = memory(pieces.block_bytes)?;
+    while progress.goes_on() {
+        let offset = progress.bytes;
+        let read = match way {
+            Way::Read => file.read(&mut block)?,
+            Way::Readv => file.read_vectored(&mut [IoSliceMut::new(&mut block)])?,
+            Way::Preadv => rustix::io::preadv(file, &mut [IoSliceMut::new(&mut block)], offset)?,
+            Way::Preadv2 => {
+                let flags = ReadWriteFlags::empty();
+                rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut block)], offset, flags)?
+            }
+            _ => file.read_at(&mut block, offset)?,
+        };
+        if read == 0 {
+            break;
+        }
+        progress.count(read);
+    }
+    Ok(())
+}
+
+fn splice(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<()> {
+    let (reader, writer) = io::pipe()?;
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    // A pipe that is refused this size is smaller, and takes what it can.
+    let _ = rustix::pipe::fcntl_setpipe_size(&writer, pieces.block_bytes as usize);
+    while progress.goes_on() {
+        let mut offset = progress.bytes;
+        let (block, flags) = (pieces.block_bytes as usize, SpliceFlags::MOVE);
+        let mut moved =
+            rustix::pipe::splice(file, Some(&mut offset), writer.as_fd(), None, block, flags)?;
+        if moved == 0 {
+            break;
+        }
+        progress.count(moved);
+        while moved > 0 {
+            moved -= take_by_splice(&reader, &null, moved, Wait::Sleep)?;
+        }
+    }
+    Ok(())
+}
+
+fn aio(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<()> {
+    let mut blocks: Vec<Buffer> =
+        (0..pieces.depth).map(|_| memory(pieces.block_bytes)).collect::<io::Result<_>>()?;
+    // SAFETY: all of the structure may be zero.
+    let mut requests: Vec<libc::aiocb> =
+        (0..pieces.depth).map(|_| unsafe { std::mem::zeroed() }).collect();
+    let mut next = 0;
+    let mut submit = |request: &mut libc::aiocb, block: &mut Buffer| {
+        request.aio_fildes = file.as_raw_fd();
+        request.aio_buf = block.as_mut_ptr().cast();
+        request.aio_nbytes = block.len();
+        request.aio_offset = next;
+        next += block.len() as i64;
+        // SAFETY: request and block live until all of them were waited for, below.
+        match unsafe { libc::aio_read(request) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    let mut in_flight = 0;
+    let mut result = Ok(());
+    for (request, block) in requests.iter_mut().zip(&mut blocks) {
+        result = submit(request, block);
+        in_flight += i32::from(result.is_ok());
+    }
+    // In the order in which they were made.
+    let mut turn = 0;
+    let mut ended = false;
+    while in_flight > 0 {
+        match finish(&mut requests[turn]) {
+            Ok(0) => ended = true,
+            Ok(read) => progress.count(read),
+            Err(error) => result = Err(error),
+        }
+        in_flight -= 1;
+        if result.is_ok() && !ended && progress.goes_on() {
+            result = submit(&mut requests[turn], &mut blocks[turn]);
+            in_flight += i32::from(result.is_ok());
+        }
+        turn = (turn + 1) % requests.len();
+    }
+    result
+}
+
+/// Waits for one request.
+fn finish(request: &mut libc::aiocb) -> io::Result<usize> {
+    let list = [&raw const *request];
+    loop {
+        // SAFETY: the request was made, and lives.
+        match unsafe { libc::aio_error(request) } {
+            libc::EINPROGRESS => {
+                // SAFETY: as above; without an end to the waiting.
+                let _ = unsafe { libc::aio_suspend(list.as_ptr(), 1, std::ptr::null()) };
+            }
+            // SAFETY: it has ended, and is asked once.
+            0 => return Ok(unsafe { libc::aio_return(request) } as usize),
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+fn uring(
+    way: Way,
+    file: &File,
+    len: u64,
+    memory_bytes: u32,
+    pieces: Pieces<'_>,
+    progress: &mut Progress,
+) -> io::Result<()> {
+    let mut ring = IoUring::new(pieces.depth)?;
+    let mut whole = match way {
+        Way::OneBuffer => Some(memory(memory_bytes)?),
+        _ => None,
+    };
+    let fd = types::Fd(file.as_raw_fd());
+    let mut buffers: Vec<Option<Buffer>> = Vec::new();
+    let (mut next, mut in_flight) = (0_u64, 0);
+    let end = len.min(pieces.until.bytes);
+    let mut result = Ok(());
+    loop {
+        while in_flight < pieces.depth && next < end && result.is_ok() && progress.goes_on() {
+            let start = match &mut whole {
+                // Of direct reads the last is as long as the others, and there is room for that.
+                Some(whole) => whole[next as usize..].as_mut_ptr(),
+                None => {
+                    let mut buffer = memory(pieces.block_bytes)?;
+                    let start = buffer.as_mut_ptr();
+                    buffers.push(Some(buffer));
+                    start
+                }
+            };
+            let index = buffers.len().saturating_sub(1) as u64;
+            let read = opcode::Read::new(fd, start, pieces.block_bytes).offset(next).build();
+            // SAFETY: the memory lives until the request has ended: all of them are waited for.
+            match unsafe { ring.submission().push(&read.user_data(index)) } {
+                Ok(()) => {}
+                Err(_) => break,
+            }
+            next += u64::from(pieces.block_bytes);
+            in_flight += 1;
+        }
+        if in_flight == 0 {
+            return result;
+        }
+        match ring.submit_and_wait(1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                // What is in flight cannot be waited for: its memory must stay.
+                std::mem::forget((whole, buffers));
+                return Err(error);
+            }
+            _ => {}
+        }
+        for entry in ring.completion() {
+            in_flight -= 1;
+            match entry.result() {
+                read @ 0.. => progress.count(read as usize),
+                error => result = Err(io::Error::from_raw_os_error(-error)),
+            }
+            if way == (Way::BufferPerRequest { freed: true }) {
+                buffers[entry.user_data() as usize] = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn every_way_reads_all_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = Scratch::with_random(folder.path(), "ways", (1 << 20) + 100).unwrap();
+        for way in Way::ALL {
+            let pieces = Pieces {
+                path: scratch.path(),
+                direct: false,
+                block_bytes: 16 << 10,
+                depth: 4,
+                until: Until { bytes: u64::MAX, time: None },
+            };
+            match read(way, pieces) {
+                Ok(sample) => assert_eq!(sample.bytes, (1 << 20) + 100, "{}", way.name()),
+                // Where io_uring cannot be had.
+                Err(missing) => eprintln!("SKIP {}: {}", way.name(), missing.why()),
+            }
+        }
+    }
+}
