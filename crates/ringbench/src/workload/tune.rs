@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         session.measure(final_group(&target, best))?;
     }
     if session.goes_on() {
-        let known = before.iter().any(|entry| entry.device == device);
+        let known = tuned::applicable(&before, &tuned::kernel_release(), &device).is_some();
         let entry = verdict(&mut session, device, best, known);
         match entry.filter(|_| !args.no_write && !common.smoke) {
             Some(entry) => {
@@ -314,7 +314,10 @@ fn verdict(
         device,
         kernel: tuned::kernel_release(),
         date,
-        file_system: facts.get("file system").cloned().unwrap_or_default(),
+        file_system: match facts.get("file system") {
+            Some(name) if facts.get("kind").is_none_or(|kind| kind != "block device") => name.clone(),
+            _ => "a block device".to_owned(),
+        },
         engine: settings.engine,
         pool_threads: settings.pool_threads(),
         block_bytes: settings.block_bytes,
