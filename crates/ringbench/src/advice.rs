@@ -145,11 +145,11 @@ fn warm_disk(group: &Group) -> Option<String> {
     })
 }
 
-/// By what factor `b` is better than `a`, where their medians differ by more than the noise of both; fewer
-/// than three samples cannot tell.
+/// By what factor `b` is better than `a`, where their medians differ by more than the noise of both; one sample
+/// cannot tell.
 pub(crate) fn differ(metric: Metric, a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (Summary::of(a)?, Summary::of(b)?);
-    if a.count.min(b.count) < 3 {
+    if a.count.min(b.count) < 2 {
         return None;
     }
     let ratio = match metric.more_is_better() {
@@ -217,6 +217,6 @@ mod tests {
         assert_eq!(differ(Metric::Seconds, &even, &faster), Some(1.25));
         assert_eq!(differ(Metric::Seconds, &even, &wide), None);
         assert_eq!(differ(Metric::BytesPerS, &even, &faster), Some(0.8));
-        assert_eq!(differ(Metric::Seconds, &even, &[0.5, 0.5]), None);
+        assert_eq!(differ(Metric::Seconds, &even, &[0.5]), None);
     }
 }

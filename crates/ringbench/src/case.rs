@@ -70,6 +70,16 @@ impl Metric {
         }
     }
 
+    /// What it is called over a column or an axis.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Metric::Seconds => "time",
+            Metric::BytesPerS => "throughput",
+            Metric::OperationsPerS => "rate",
+            Metric::NsPerOperation => "time per operation",
+        }
+    }
+
     /// Whether the larger of two values is the better one.
     pub(crate) fn more_is_better(self) -> bool {
         matches!(self, Metric::BytesPerS | Metric::OperationsPerS)
@@ -232,9 +242,12 @@ impl Group {
     /// The case with the best median.
     pub(crate) fn best(&self) -> Option<(&Case, f64)> {
         let medians = self.cases.iter().filter_map(|case| Some((case, self.median(case)?)));
-        medians.reduce(|best, next| match (next.1 > best.1) == self.metric.more_is_better() {
-            true => next,
-            false => best,
+        medians.reduce(|best, next| {
+            let is_better = match self.metric.more_is_better() {
+                true => next.1 > best.1,
+                false => next.1 < best.1,
+            };
+            if is_better { next } else { best }
         })
     }
 

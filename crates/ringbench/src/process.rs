@@ -41,7 +41,7 @@ impl Pipeline {
     }
 
     /// Standard input of the first program; nothing without.
-    pub(crate) fn from_file(mut self, input: PathBuf) -> Pipeline {
+    pub(crate) fn reading(mut self, input: PathBuf) -> Pipeline {
         self.input = Some(input);
         self
     }

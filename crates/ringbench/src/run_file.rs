@@ -2,16 +2,15 @@
 //! every sample, so that nothing is lost.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Group, Missing};
 use crate::environment::Environment;
+use crate::output_file::OutputFile;
 
 const FORMAT: &str = "ringbench-run";
 
@@ -111,7 +110,7 @@ impl Run {
 /// Where a run is written.
 #[derive(Debug)]
 pub(crate) struct RunFile {
-    path: PathBuf,
+    file: OutputFile,
 }
 
 impl RunFile {
@@ -121,23 +120,7 @@ impl RunFile {
     ///
     /// It exists, and `overwrite` is not set; or it cannot be made.
     pub(crate) fn create(path: &Path, overwrite: bool) -> anyhow::Result<RunFile> {
-        let mut options = OpenOptions::new();
-        options.write(true);
-        match overwrite {
-            true => options.create(true),
-            false => options.create_new(true),
-        };
-        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            bail!("{}: it is not a regular file, which a run is written to", path.display());
-        }
-        match options.open(path) {
-            Ok(_) => Ok(RunFile { path: path.to_owned() }),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(
-                "{}: it exists, and is left as it is: name another file, or say --overwrite",
-                path.display()
-            ),
-            Err(error) => Err(error).with_context(|| format!("{}", path.display())),
-        }
+        Ok(RunFile { file: OutputFile::create(path, overwrite)? })
     }
 
     /// Puts the run in the place of what the file held: all of it, or nothing.
@@ -146,31 +129,15 @@ impl RunFile {
     ///
     /// It cannot be written: then what it held is still there.
     pub(crate) fn save(&self, run: &Run) -> anyhow::Result<()> {
-        let mut name = OsString::from(".");
-        name.push(self.path.file_name().unwrap_or_default());
-        name.push(format!(".{}", std::process::id()));
-        let new = self.path.with_file_name(name);
-        let written = write(&new, run).and_then(|()| fs::rename(&new, &self.path));
-        written.map_err(|error| {
-            let _ = fs::remove_file(&new);
-            anyhow::Error::new(error).context(format!(
-                "{}: it cannot be written; it holds what was measured until the last time it could be",
-                self.path.display()
-            ))
-        })
+        let written = self.file.replace(|file| {
+            serde_json::to_writer_pretty(&mut *file, run)?;
+            file.write_all(b"\n")
+        });
+        written.context("it holds what was measured until the last time it could be written")
     }
 
     /// Takes away a file that nothing was written to.
     pub(crate) fn discard_if_empty(&self) {
-        if fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
-            let _ = fs::remove_file(&self.path);
-        }
+        self.file.discard_if_empty();
     }
-}
-
-fn write(path: &Path, run: &Run) -> std::io::Result<()> {
-    let mut file = std::io::BufWriter::new(File::create(path)?);
-    serde_json::to_writer_pretty(&mut file, run)?;
-    file.write_all(b"\n")?;
-    file.flush()
 }

@@ -1,5 +1,82 @@
-//! Runs in the formats that others read.
-use crate::run_file::Run;
-pub(crate) fn print(_run: &Run) -> anyhow::Result<()> {
+//! Runs in the formats that others read. What is in a table is decided in one place (`table`), and what
+//! several runs of one workload have in common in another (`beside`); a format only writes it down.
+
+mod beside;
+pub(crate) mod csv;
+pub(crate) mod html;
+pub(crate) mod markdown;
+mod table;
+mod text;
+
+#[cfg(test)]
+mod fixture;
+
+use std::io::Write;
+
+use crate::run_file::{Run, State};
+
+/// A run, and the name of its file.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedRun {
+    pub(crate) name: String,
+    pub(crate) run: Run,
+}
+
+/// Prints what came of a run.
+///
+/// # Errors
+///
+/// The output cannot be written.
+pub(crate) fn print(run: &Run) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text::of_run(run).as_bytes())?;
+    out.flush()?;
     Ok(())
+}
+
+/// What is to be said of a run that is not complete.
+fn incomplete(run: &Run) -> Option<&'static str> {
+    match run.state {
+        State::Finished => None,
+        State::Running => Some(
+            "This run did not end, or has not yet: what is here is what had been measured when it was read.",
+        ),
+        State::CutShort => Some(
+            "This run was cut short by its limit on time: there are fewer samples, or groups are missing.",
+        ),
+        State::Interrupted => {
+            Some("This run was interrupted: what is here is what had been measured until then.")
+        }
+    }
+}
+
+/// The command as it was typed, quoted where a shell would need it.
+fn command_line(run: &Run) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=+./,:@%^".contains(c);
+    let quote = |word: &String| match !word.is_empty() && word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    run.command.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// The advice of a run: its own, then that of its groups, with their names.
+fn advice(run: &Run) -> Vec<String> {
+    let of_groups = run.groups.iter().flat_map(|group| {
+        group.advice.iter().map(move |advice| format!("{}: {advice}", group.name))
+    });
+    run.advice.iter().cloned().chain(of_groups).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_quoted_for_a_shell() {
+        let mut run = fixture::run();
+        run.command =
+            ["ringbench", "limits", "a b", "it's", "", "--runs=3"].map(String::from).to_vec();
+        assert_eq!(command_line(&run), "ringbench limits 'a b' 'it'\\''s' '' --runs=3");
+    }
 }

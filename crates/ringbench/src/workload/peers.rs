@@ -128,7 +128,7 @@ pub(crate) fn of_tree(ringsum: &Path, tree: &Path, list: &Path, threads: &[u32])
     let words = vec![ringsum.as_os_str().to_owned(), "-r".into(), tree.as_os_str().to_owned()];
     let ours = Pipeline::new(words).capturing();
     let by_list = |words: &[&'static str], digest: Option<(&'static str, Digest)>| {
-        let pipeline = Pipeline::new(argv(words, None)).from_file(list.to_owned());
+        let pipeline = Pipeline::new(argv(words, None)).reading(list.to_owned());
         let pipeline = if digest.is_some() { pipeline.capturing() } else { pipeline };
         let needs = words.iter().filter(|word| PROGRAMS.contains(word)).copied().collect();
         Peer { name: words.join(" "), pipeline, digest, needs }
@@ -145,7 +145,7 @@ pub(crate) fn of_tree(ringsum: &Path, tree: &Path, list: &Path, threads: &[u32])
     for jobs in [most, 16] {
         let jobs = jobs.to_string();
         let words = ["xargs", "-0", "-P", &jobs, "-n", "500", "b3sum", "--num-threads", "1"];
-        let pipeline = Pipeline::new(argv(&words, None)).from_file(list.to_owned());
+        let pipeline = Pipeline::new(argv(&words, None)).reading(list.to_owned());
         // What several write at once may be mixed up: it is not compared.
         peers.push(Peer {
             name: words.join(" "),

@@ -90,7 +90,7 @@ struct Pool {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (folder, bytes) = check(args)?;
-    let mut session = Session::new("pool", &args.common, &[folder.clone()])?;
+    let mut session = Session::new("pool", &args.common, std::slice::from_ref(&folder))?;
     let path = match args.path.is_dir() {
         true => folder.join(format!(".ringbench-pool-{}", std::process::id())),
         false => args.path.clone(),
@@ -346,7 +346,7 @@ impl Store<'_> {
             sample.more.insert("writes".to_owned(), all.writes as f64);
             sample
                 .more
-                .insert("write p99 ns".to_owned(), all.write_ns.value_at_quantile(0.99) as f64);
+                .insert("write_p99_ns".to_owned(), all.write_ns.value_at_quantile(0.99) as f64);
         }
         Ok(sample)
     }

@@ -56,7 +56,7 @@ impl Counter {
         match self.time {
             // Large blocks take a while each.
             Some(time)
-                if (blocks % BLOCKS_PER_LOOK == 0 || block.bytes.len() >= 65536)
+                if (blocks.is_multiple_of(BLOCKS_PER_LOOK) || block.bytes.len() >= 65536)
                     && self.start.elapsed() >= time =>
             {
                 Err(Enough.into())

@@ -315,7 +315,9 @@ fn verdict(
         kernel: tuned::kernel_release(),
         date,
         file_system: match facts.get("file system") {
-            Some(name) if facts.get("kind").is_none_or(|kind| kind != "block device") => name.clone(),
+            Some(name) if facts.get("kind").is_none_or(|kind| kind != "block device") => {
+                name.clone()
+            }
             _ => "a block device".to_owned(),
         },
         engine: settings.engine,

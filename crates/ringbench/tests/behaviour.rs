@@ -1,0 +1,263 @@
+//! The command as it is used: every workload in small, and what bad input gets.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A folder on the disk that the build is on, which is a real one, and gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ringbench-{}-{number}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `ringbench`, told to be quiet, with a configuration of its own.
+fn ringbench(folder: &Folder, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringbench"));
+    command.args(args).stdin(Stdio::null()).current_dir(&folder.0);
+    command.env("XDG_CONFIG_HOME", &folder.0);
+    command
+}
+
+fn run(folder: &Folder, args: &[&str]) -> Output {
+    ringbench(folder, args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn run_file(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// A command that stands for `ringsum`: this package's tests do not build the other.
+fn pretended_ringsum(folder: &Folder) -> PathBuf {
+    let digest = "0".repeat(64);
+    let script = format!("#!/bin/sh\ncat >/dev/null\necho {digest}  x\n");
+    let path = folder.file("ringsum", script.as_bytes());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn skip(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {why}");
+}
+
+/// One run of every workload; no two at once, since they measure.
+#[test]
+fn every_workload_runs_in_small_and_can_be_drawn() {
+    let folder = Folder::new();
+    let input = folder.file("input", &vec![7; 1 << 20]);
+    let ringsum = pretended_ringsum(&folder);
+    let (input, ringsum) = (input.to_str().unwrap(), ringsum.to_str().unwrap());
+    let workloads: [&[&str]; 8] = [
+        &["limits", "."],
+        &["sweep", input],
+        &["compare", input, "--ringsum", ringsum, "--only", "ringsum,cat,dd,fio,sha256sum"],
+        &["random", "."],
+        &["pool", "."],
+        &["batch", input],
+        &["pipe"],
+        &["tune", "."],
+    ];
+    let before = folder.names();
+    let mut files = Vec::new();
+    for workload in workloads {
+        let name = workload[0];
+        let file = format!("{name}.json");
+        let mut args = workload.to_vec();
+        args.extend(["--smoke", "-o", &file]);
+        let out = run(&folder, &args);
+        assert!(out.status.success(), "{name}: {}{}", text(&out.stdout), text(&out.stderr));
+        let run = run_file(&folder.0.join(&file));
+        assert_eq!((&run["workload"], &run["state"]), (&name.into(), &"finished".into()));
+        let groups = run["groups"].as_array().unwrap();
+        assert!(!groups.is_empty(), "{name}");
+        for group in groups {
+            let cases = group["cases"].as_array().unwrap();
+            let has_samples = |case: &Value| !case["samples"].as_array().unwrap().is_empty();
+            assert!(cases.iter().any(has_samples), "{name}: {group:#}");
+            for case in cases {
+                assert!(has_samples(case) || case["missing"].is_object(), "{name}: {case:#}");
+            }
+        }
+        files.push(file);
+    }
+    let mut left = folder.names();
+    left.retain(|name| !files.contains(name));
+    assert_eq!(left, before, "scratch files are gone, and nothing was told to ringsum");
+    let mut args = vec!["report", "-o", "report.html"];
+    args.extend(files.iter().map(String::as_str));
+    let out = run(&folder, &args);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let page = fs::read_to_string(folder.0.join("report.html")).unwrap();
+    assert!(page.matches("<svg").count() >= 8, "{} charts", page.matches("<svg").count());
+}
+
+/// Each gets one line that says what to do, and changes nothing.
+#[test]
+fn bad_input_gets_a_clear_line() {
+    let folder = Folder::new();
+    let small = folder.file("small", &[1; 100_000]);
+    let tiny = folder.file("tiny", b"x");
+    let run_of_tomorrow = folder.file("new.json", br#"{"format":"ringbench-run","version":99}"#);
+    let mine = folder.file("mine", b"mine");
+    let path = |path: &PathBuf| path.to_str().unwrap().to_owned();
+    let (small, tiny, mine) = (path(&small), path(&tiny), path(&mine));
+    let cases: [(&[&str], &str); 13] = [
+        (&["limits", "/no/such/file"], "No such file"),
+        (&["limits", &small], "less than 64M says nothing: name a larger file, or a folder"),
+        (&["random", &tiny, "--smoke"], "at least one block of 4096"),
+        (&["random", "/dev/null"], "no regular file, folder or block device"),
+        (&["limits", ".", "--size", "9000000G"], "MiB free"),
+        (&["pool", ".", "--size", "9000000G"], "MiB free"),
+        (&["pool", &mine, "--size", "1M"], "it exists, and is left as it is"),
+        (&["pool", "/dev/null"], "no regular file"),
+        (&["batch", ".", "--size", "1G", "--limit-bytes", "1M"], "raise --limit-bytes"),
+        (&["pipe", "--smoke", "-o", &mine], "say --overwrite"),
+        (&["pipe", "--smoke", "-o", "/dev/full"], "not a regular file"),
+        (&["report", run_of_tomorrow.to_str().unwrap()], "version 99 of the format"),
+        (&["compare", ".", "--ringsum", "/no/ringsum"], "there is no such program"),
+    ];
+    let before = folder.names();
+    for (args, said) in cases {
+        let out = run(&folder, args);
+        let stderr = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains(said), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+    }
+    assert_eq!(folder.names(), before);
+    assert_eq!(fs::read(&mine).unwrap(), b"mine");
+}
+
+#[test]
+fn a_plan_that_is_only_shown_touches_nothing() {
+    let folder = Folder::new();
+    for args in
+        [&["limits", "."][..], &["random", "."], &["pool", "."], &["tune", "."], &["sweep", "."]]
+    {
+        let mut args = args.to_vec();
+        args.extend(["--dry-run", "-o", "run.json"]);
+        let out = run(&folder, &args);
+        let stdout = text(&out.stdout);
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        assert!(stdout.contains("in all at most") && stdout.contains("room in ."), "{stdout}");
+        assert!(folder.names().is_empty(), "{args:?}: {:?}", folder.names());
+    }
+}
+
+#[test]
+fn programs_that_are_not_there_are_named() {
+    let folder = Folder::new();
+    let input = folder.file("input", &[7; 100_000]);
+    let ringsum = pretended_ringsum(&folder);
+    let args = ["compare", "input", "--ringsum", "./ringsum", "--smoke", "-o", "run.json"];
+    let mut command = ringbench(&folder, &args);
+    let out = command.env("PATH", "/no/such/folder").output().unwrap();
+    assert!(input.exists() && ringsum.exists());
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("b3sum is not installed"), "{}", text(&out.stdout));
+}
+
+#[test]
+fn digests_that_should_agree_and_do_not_are_a_failure() {
+    let folder = Folder::new();
+    folder.file("input", &[7; 100_000]);
+    pretended_ringsum(&folder);
+    let other = folder.file("b3sum", format!("#!/bin/sh\necho {}  x\n", "1".repeat(64)).as_bytes());
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let args = ["compare", "input", "--ringsum", "./ringsum", "--only", "ringsum,b3sum", "--smoke"];
+    let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap());
+    let out = ringbench(&folder, &args).env("PATH", path).output().unwrap();
+    let stdout = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(1), "{stdout}");
+    assert!(stdout.contains("one of them is wrong"), "{stdout}");
+}
+
+/// What was measured until then is in the file, and the scratch file is gone.
+#[test]
+fn ctrl_c_loses_nothing_that_was_finished() {
+    let folder = Folder::new();
+    let args = ["pipe", "--time", "20ms", "--runs", "1000", "-o", "run.json"];
+    let mut child = ringbench(&folder, &args).stdout(Stdio::null()).spawn().unwrap();
+    let path = folder.0.join("run.json");
+    let has_samples = || {
+        let text = fs::read(&path).unwrap_or_default();
+        let run: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let cases = run["groups"][0]["cases"].as_array().cloned().unwrap_or_default();
+        cases.iter().filter(|case| case["samples"] != Value::Array(Vec::new())).count() >= 2
+    };
+    let start = Instant::now();
+    while !has_samples() {
+        assert!(start.elapsed() < Duration::from_secs(30), "nothing was written");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(run_file(&path)["state"], "interrupted");
+    assert!(has_samples());
+    assert_eq!(folder.names(), BTreeSet::from(["run.json".to_owned()]));
+}
+
+#[test]
+fn a_limit_on_time_cuts_a_run_short() {
+    let folder = Folder::new();
+    let args = ["pipe", "--time", "50ms", "--limit-time", "300ms", "-q", "-o", "run.json"];
+    let out = run(&folder, &args);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let run = run_file(&folder.0.join("run.json"));
+    assert_eq!(run["state"], "cut_short");
+}
+
+#[test]
+fn a_device_without_permission_is_a_clear_line() {
+    let folder = Folder::new();
+    let secret = folder.file("secret", &[0; 8192]);
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
+    let args = ["--reuid", "65534", "--clear-groups", env!("CARGO_BIN_EXE_ringbench")];
+    let mut command = Command::new("setpriv");
+    command.args(args).args(["limits", "--smoke"]).arg(&secret).current_dir("/");
+    match command.output() {
+        Ok(out) if text(&out.stderr).contains("secret: ") => {
+            assert!(text(&out.stderr).contains("Permission denied"), "{}", text(&out.stderr));
+            assert_eq!(out.status.code(), Some(1));
+        }
+        Ok(out) => skip(&format!("no other user here: {}", text(&out.stderr))),
+        Err(error) => skip(&format!("setpriv: {error}")),
+    }
+}
