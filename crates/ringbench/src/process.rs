@@ -64,6 +64,15 @@ impl Pipeline {
         }
     }
 
+    /// Brings the programs themselves into the page cache, with the libraries that they need: they are
+    /// asked for their version. (One that does not understand that has been loaded all the same.)
+    pub(crate) fn load(&self) {
+        for stage in &self.stages {
+            let version = Pipeline::new([stage[0].clone(), OsString::from("--version")]);
+            let _ = version.run();
+        }
+    }
+
     /// Runs it.
     ///
     /// # Errors

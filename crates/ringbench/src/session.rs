@@ -42,6 +42,8 @@ pub(crate) struct CasePlan<'a> {
     pub(crate) case: Case,
     pub(crate) cache: Cache,
     pub(crate) cost: Cost,
+    /// The last that is done before it, and not measured.
+    pub(crate) ready: Option<Box<dyn FnMut() + 'a>>,
     pub(crate) measure: Box<dyn FnMut() -> Result<Sample, Missing> + 'a>,
 }
 
@@ -88,7 +90,14 @@ impl<'a> Planned<'a> {
         cost: Cost,
         measure: impl FnMut() -> Result<Sample, Missing> + 'a,
     ) {
-        self.cases.push(CasePlan { case, cache, cost, measure: Box::new(measure) });
+        self.cases.push(CasePlan { case, cache, cost, ready: None, measure: Box::new(measure) });
+    }
+
+    /// What is done before each sample of the case that was added last, after the page cache was seen to.
+    pub(crate) fn get_ready_by(&mut self, ready: impl FnMut() + 'a) {
+        if let Some(last) = self.cases.last_mut() {
+            last.ready = Some(Box::new(ready));
+        }
     }
 
     /// A case that cannot run, with the reason.
@@ -99,6 +108,7 @@ impl<'a> Planned<'a> {
             case,
             cache: Cache::Any,
             cost: Cost::default(),
+            ready: None,
             measure: Box::new(|| Err(Missing::Unavailable(String::new()))),
         });
     }
@@ -420,6 +430,9 @@ impl Runner for Live<'_, '_> {
             Cache::Warm => {
                 cache::fill(&self.paths).map_err(|error| Missing::Failed(format!("{error:#}")))?
             }
+        }
+        if let Some(ready) = &mut self.cases[case].ready {
+            ready();
         }
         self.disk_before = self.disk.as_ref().and_then(DiskCounter::read_bytes);
         Ok(())
