@@ -102,6 +102,11 @@ impl Part {
         Part { name: name.to_owned(), of: Box::new(of), show: Box::new(show_seconds) }
     }
 
+    fn rate(name: &str, of: impl Fn(&Sample) -> Option<f64> + 'static) -> Part {
+        let show = |value| Metric::BytesPerS.show(value);
+        Part { name: name.to_owned(), of: Box::new(of), show: Box::new(show) }
+    }
+
     fn bytes(name: &str, of: impl Fn(&Sample) -> Option<u64> + 'static) -> Part {
         let show = |value| format!("{}B", show_scaled(value));
         let of = move |sample: &Sample| of(sample).map(|bytes| bytes as f64);
@@ -125,15 +130,22 @@ impl Part {
 
 /// The parts that any sample of a group may have.
 fn parts(group: &Group) -> Vec<Part> {
+    let metric = group.metric;
     let mut parts = vec![
         Part::seconds("CPU", |sample| sample.cpu_s),
+        // Of one operation it says nothing new.
         Part::seconds("CPU/operation", |sample| {
-            (sample.operations > 0).then_some(sample.cpu_s? / sample.operations as f64)
+            (sample.operations > 1).then_some(sample.cpu_s? / sample.operations as f64)
+        }),
+        Part::rate("bandwidth", move |sample| {
+            let is_new = metric == Metric::OperationsPerS && sample.bytes > 0;
+            is_new.then(|| Metric::BytesPerS.of(sample))
         }),
         Part::bytes("memory", |sample| sample.rss_bytes),
         Part::bytes("from disk", |sample| sample.disk_read_bytes),
         Part::latency("latency avg", |latency| latency.avg),
         Part::latency("99 %", |latency| latency.p99 as f64),
+        Part::latency("99.5 %", |latency| latency.p99_5 as f64),
         Part::latency("99.9 %", |latency| latency.p99_9 as f64),
         Part::latency("99.99 %", |latency| latency.p99_99 as f64),
         Part::latency("max", |latency| latency.max as f64),

@@ -254,7 +254,8 @@ fn add_fio<'a>(planned: &mut Planned<'a>, args: &Args, input: &Input<'a>, cache:
                 time: None,
                 bytes,
             };
-            job.run()
+            // That of its reads is not that of a command.
+            job.run().map(|sample| Sample { latency_ns: None, operations: 1, ..sample })
         }),
     }
 }
