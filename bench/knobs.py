@@ -23,15 +23,15 @@ import statistics
 import subprocess
 import sys
 
-import measure
+import turns
 
-EXAMPLES = measure.ROOT / "target/release/examples"
+EXAMPLES = turns.ROOT / "target/release/examples"
 DRAIN, RECORDS = str(EXAMPLES / "drain"), str(EXAMPLES / "records")
 HUGE_PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
 
 ENGINES = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"]
 
-# Each group: is it cold, is it primed (see measure.py), and its commands by their options; the first is
+# Each group: is it cold, is it primed (see turns.py), and its commands by their options; the first is
 # what the others are compared with.
 GROUPS = {
     "engines, cold": (True, False, ["", *(f"--engine {engine}" for engine in ENGINES)]),
@@ -140,9 +140,9 @@ def against_fio(path, runs):
         for kib, depth in ((512, 16), (512, 32), (128, 32)):
             samples = {"drain": [], "fio": []}
             for _ in range(runs):
-                measure.drop_caches()
+                turns.drop_caches()
                 samples["drain"].append(seconds_of([DRAIN, path, engine, str(kib), str(depth)]))
-                measure.drop_caches()
+                turns.drop_caches()
                 samples["fio"].append(fio(path, engine, kib, depth))
             raw[f"{engine} {kib} KiB x {depth}"] = samples
             ours, theirs = (statistics.median(samples[name]) for name in ("drain", "fio"))
@@ -160,7 +160,7 @@ def batches(path, runs):
     samples = {way: [] for way in ways}
     for _ in range(runs):
         for way in ways:
-            measure.drop_caches()
+            turns.drop_caches()
             out = subprocess.run(
                 [RECORDS, path, *way.split()], capture_output=True, text=True, check=True
             )
@@ -174,18 +174,18 @@ def batches(path, runs):
 
 
 def knobs(path, runs, cold, primed, options):
-    commands = {name or "(default)": [measure.RINGSUM, *name.split(), path] for name in options}
+    commands = {name or "(default)": [turns.RINGSUM, *name.split(), path] for name in options}
     if not cold:
-        measure.run([measure.RINGSUM, "--cache", "buffered", path])
-    samples = measure.compare(commands, runs, cold, primed)
-    base = measure.median(next(iter(samples.values())))
+        turns.run([turns.RINGSUM, "--cache", "buffered", path])
+    samples = turns.compare(commands, runs, cold, primed)
+    base = turns.median(next(iter(samples.values())))
     rows = ["| | median s | least s | CPU s | ratio of medians |", "|---|---|---|---|---|"]
     for name, taken in samples.items():
-        median = measure.median(taken)
+        median = turns.median(taken)
         shown = f"`{name}`" if name.startswith("-") else name
         rows.append(
-            f"| {shown} | {median:.3f} | {measure.least(taken):.3f} "
-            f"| {measure.median(taken, 'cpu'):.2f} | {median / base:.2f} |"
+            f"| {shown} | {median:.3f} | {turns.least(taken):.3f} "
+            f"| {turns.median(taken, 'cpu'):.2f} | {median / base:.2f} |"
         )
     return rows, samples
 
@@ -194,14 +194,14 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=pathlib.Path, default=measure.ROOT / "target/measure")
+    parser.add_argument("--folder", type=pathlib.Path, default=turns.ROOT / "target/measure")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--only", help="the groups whose names have this in them")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    path = measure.make_file(args.folder / "1GiB", 1024)
-    facts = measure.machine(path)
+    path = turns.make_file(args.folder / "1GiB", 1024)
+    facts = turns.machine(path)
     groups = {
         name: lambda group=group: knobs(path, args.runs, *group) for name, group in GROUPS.items()
     }
@@ -210,7 +210,7 @@ def main():
         groups["fio, cold"] = lambda: against_fio(path, args.runs)
     else:
         print("SKIP fio: it is not installed", file=sys.stderr)
-    out = args.out or measure.ROOT / "bench/runs" / f"{facts['date'][:10]}-{platform.node()}"
+    out = args.out or turns.ROOT / "bench/runs" / f"{facts['date'][:10]}-{platform.node()}"
     out.mkdir(parents=True, exist_ok=True)
     command = " ".join(["bench/knobs.py", *sys.argv[1:]])
     tables = [f"- {name}: {value}" for name, value in facts.items()] + [f"- command: `{command}`"]

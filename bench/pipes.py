@@ -23,10 +23,10 @@ import shutil
 import sys
 import time
 
-import measure
+import turns
 
-SOURCE = str(measure.ROOT / "target/release/examples/pipe_source")
-SINK = str(measure.ROOT / "target/release/examples/pipe_sink")
+SOURCE = str(turns.ROOT / "target/release/examples/pipe_source")
+SINK = str(turns.ROOT / "target/release/examples/pipe_sink")
 F_SETPIPE_SZ = 1031
 GIB = 1 << 30
 SIZES = ("64K", "256K", "1M")
@@ -92,13 +92,13 @@ class Bench:
 
     def group(self, title, pipelines):
         samples = self.compare(title, pipelines)
-        first = measure.median(next(iter(samples.values())))
+        first = turns.median(next(iter(samples.values())))
         self.lines += [f"\n{title}\n", "| | s | least | against the first | CPU s |", "|---|---|---|---|---|"]
         for name, each in samples.items():
-            wall = measure.median(each)
+            wall = turns.median(each)
             self.lines.append(
-                f"| `{name}` | {wall:.3f} | {measure.least(each):.3f} | {wall / first:.2f} | "
-                f"{measure.median(each, 'cpu'):.2f} |"
+                f"| `{name}` | {wall:.3f} | {turns.least(each):.3f} | {wall / first:.2f} | "
+                f"{turns.median(each, 'cpu'):.2f} |"
             )
         self.write()
 
@@ -115,7 +115,7 @@ class Bench:
         samples = self.compare(title, each)
         self.lines += [f"\n{title}\n", "| | " + " | ".join(pipe_sizes) + " |", "|---" * (len(pipe_sizes) + 1) + "|"]
         for way in ways:
-            rates = (bytes_ / GIB / measure.median(samples[f"{way}, {size}"]) for size in pipe_sizes)
+            rates = (bytes_ / GIB / turns.median(samples[f"{way}, {size}"]) for size in pipe_sizes)
             self.lines.append(f"| {way} | " + " | ".join(f"{rate:.1f}" for rate in rates) + " |")
         self.write()
 
@@ -125,14 +125,14 @@ class Bench:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=pathlib.Path, default=measure.ROOT / "target/measure")
+    parser.add_argument("--folder", type=pathlib.Path, default=turns.ROOT / "target/measure")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--ringsum", default=measure.RINGSUM)
+    parser.add_argument("--ringsum", default=turns.RINGSUM)
     args = parser.parse_args()
     b3sum = shutil.which("b3sum") or sys.exit("b3sum is not installed")
     cat, bash = shutil.which("cat"), shutil.which("bash")
-    out = args.out or measure.ROOT / "bench/runs" / f"{datetime.date.today()}-{os.uname().nodename}"
+    out = args.out or turns.ROOT / "bench/runs" / f"{datetime.date.today()}-{os.uname().nodename}"
     out.mkdir(parents=True, exist_ok=True)
     args.folder.mkdir(parents=True, exist_ok=True)
     file = str(args.folder / "1GiB")
@@ -141,7 +141,7 @@ def main():
             for _ in range(1024):
                 sink.write(os.urandom(1 << 20))
     ringsum = args.ringsum
-    bench = Bench(args.runs, out, measure.machine(str(args.folder)))
+    bench = Bench(args.runs, out, turns.machine(str(args.folder)))
 
     from_cat, source = [cat, file], [SOURCE, "--bytes", "1G", "--same", "--huge"]
     bench.group(

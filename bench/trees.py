@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 
-import measure
+import turns
 
 
 def cached_kib():
@@ -43,11 +43,11 @@ def compare(commands, runs, cold, warming=None):
     for round_ in range(runs if cold else runs + 1):
         for name, command in commands.items():
             if cold:
-                measure.drop_caches()
+                turns.drop_caches()
             elif warming:
                 subprocess.run(shell(warming), check=True)
             cached = cached_kib()
-            sample = measure.run(shell(command))
+            sample = turns.run(shell(command))
             sample["cached_mib"] = (cached_kib() - cached) / 1024
             # The first round of warm runs only warms.
             if cold or round_ > 0:
@@ -71,18 +71,18 @@ class Bench:
                 sample = {key: round(value, 4) for key, value in sample.items()}
                 self.raw.write(json.dumps({"group": title, "command": name, **sample}) + "\n")
         self.raw.flush()
-        first = measure.median(next(iter(samples.values())))
+        first = turns.median(next(iter(samples.values())))
         self.lines += [
             f"\n{title}\n",
             "| | s | least | against the first | CPU s | peak MiB | page cache MiB |",
             "|---|---|---|---|---|---|---|",
         ]
         for name, each in samples.items():
-            wall = measure.median(each)
+            wall = turns.median(each)
             self.lines.append(
-                f"| `{name}` | {wall:.2f} | {measure.least(each):.2f} | {wall / first:.2f} | "
-                f"{measure.median(each, 'cpu'):.2f} | {measure.median(each, 'rss_mib'):.0f} | "
-                f"{measure.median(each, 'cached_mib'):.0f} |"
+                f"| `{name}` | {wall:.2f} | {turns.least(each):.2f} | {wall / first:.2f} | "
+                f"{turns.median(each, 'cpu'):.2f} | {turns.median(each, 'rss_mib'):.0f} | "
+                f"{turns.median(each, 'cached_mib'):.0f} |"
             )
         self.write()
 
@@ -97,14 +97,14 @@ def main():
     parser.add_argument("tree", type=pathlib.Path)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--ringsum", default=measure.RINGSUM)
+    parser.add_argument("--ringsum", default=turns.RINGSUM)
     parser.add_argument("--only", action="append")
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("only root can drop the page cache")
     b3sum = shutil.which("b3sum") or sys.exit("b3sum is not installed")
     stamp = f"{datetime.date.today()}-{os.uname().nodename}"
-    out = args.out or measure.ROOT / "bench/runs" / stamp
+    out = args.out or turns.ROOT / "bench/runs" / stamp
     out.mkdir(parents=True, exist_ok=True)
     wants = lambda group: not args.only or group in args.only
 
@@ -116,7 +116,7 @@ def main():
     files = names.read_bytes().count(b"\0")
     data = sum(os.lstat(name).st_size for name in names.read_bytes().split(b"\0") if name)
     bench = Bench(args, out)
-    bench.raw.write(json.dumps({**measure.machine(tree), "files": files, "bytes": data}) + "\n")
+    bench.raw.write(json.dumps({**turns.machine(tree), "files": files, "bytes": data}) + "\n")
     bench.lines.append(f"{files:,} files, {data / 1e9:.2f} GB.")
     one = f"xargs -0 {b3sum} <{names}"
     many = f"xargs -0 -P16 -n500 {b3sum} --num-threads 1 <{names}"

@@ -7,9 +7,9 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use crate::advised::Advised;
+use crate::advised;
 use crate::choose::{self, RingPlan};
-use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, SLOT_ALIGN_BYTES, slots_max};
+use crate::config::{BLOCK_BYTES_MAX, Config, Order, SLOT_ALIGN_BYTES, slots_max};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
 use crate::plan::Plan;
@@ -218,7 +218,7 @@ impl<'s> BatchReader<'s> {
                 )?
             }
         };
-        let _advised = (self.ring.cache == CacheMode::Buffered).then(|| Advised::random(target.fd));
+        let _advised = advised::for_places(&self.ring, target.fd);
         let (plan, ring, mut again) = (&self.plan, &self.ring, Vec::new());
         let to = Scatter { extents, pieces, batch, again: &mut again };
         plan.timed(|| reader.pump(&job, ring, Order::AnyOrder, || to))?;

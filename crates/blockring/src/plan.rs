@@ -8,12 +8,12 @@ mod scattered;
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use self::asked::Asked;
-use crate::advised::Advised;
+use crate::advised::{self, Advised};
 use crate::choose::{self, Choice, RingPlan, Spread, StreamFacts, System};
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order};
 use crate::engine;
@@ -461,12 +461,13 @@ impl<'s> Plan<'s> {
         let range = range.start.min(end)..range.end.min(end);
         let block_bytes = self.block_bytes() as u32;
         let extents = Extents::new(range.start..range.end.max(range.start), block_bytes);
-        self.with_extents(extents, run)
+        self.with_extents(extents, advised::for_all, run)
     }
 
     fn with_extents(
         &self,
         extents: Extents,
+        advise: for<'f> fn(&RingPlan, BorrowedFd<'f>) -> Option<Advised<'f>>,
         mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
         let (Way::Ring { ring, .. } | Way::Stream { ring, .. }) = &self.way else { return Ok(()) };
@@ -477,7 +478,7 @@ impl<'s> Plan<'s> {
             .engine
             .is_sequential()
             .then(|| self.position.lock().unwrap_or_else(PoisonError::into_inner));
-        let _advised = ring.advise.then(|| Advised::sequential(fd));
+        let _advised = advise(ring, fd);
         let may_fall_back = || self.may_fall_back(ring) && job.work.is_untouched();
         choose::with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&job, ring))
     }

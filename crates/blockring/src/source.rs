@@ -257,7 +257,7 @@ impl Source {
 
     /// In how many pieces a file lies on its device, holes left out; `None` where the file system does not
     /// say.
-    pub fn extent_count(&self) -> Option<u64> {
+    pub fn piece_count(&self) -> Option<u64> {
         let mut count = 0;
         let look = |_| {
             count += 1;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::EngineKind;
+use crate::profile::{self, Profile};
 
 /// The setting that was measured best for long direct reads of one device. Its parts were measured
 /// together, and are followed together or not at all.
@@ -41,6 +42,20 @@ impl Tunings {
     /// What there is for the device with this number.
     pub fn find(&self, device: u64) -> Option<Result<Tuning, String>> {
         (self.0)(device)
+    }
+}
+
+impl Tuning {
+    /// What a plan takes where nothing was measured.
+    pub fn built_in() -> Tuning {
+        let Profile { block_bytes, in_flight_bytes, .. } = profile::BUILT_IN;
+        Tuning {
+            engine: EngineKind::IoUring,
+            pool_threads: None,
+            block_bytes,
+            depth: in_flight_bytes / block_bytes,
+            why: "built in".to_owned(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::case::{Group, Metric};
 use crate::environment::Environment;
-use crate::runner::Ended;
+use crate::runner::{ERROR_ENOUGH, Ended};
 use crate::summary::{self, Summary};
 
 /// A change of level by this factor is said.
@@ -31,6 +31,18 @@ pub(crate) fn of_environment(environment: &Environment) -> Vec<String> {
              machine is idle"
         ));
     }
+    for target in &environment.targets {
+        let bytes = |name: &str| target.facts.get(name)?.split(' ').next()?.parse::<u64>().ok();
+        if let (Some(length), Some(allocated)) = (bytes("length"), bytes("allocated"))
+            && allocated < length / 10 * 9
+        {
+            advice.push(format!(
+                "{} has holes, or is compressed: of {length} bytes {allocated} are on the disk, and the \
+                 others are faster than it is",
+                target.path
+            ));
+        }
+    }
     if machine("virtual machine").is_some() {
         advice.push(
             "this is a virtual machine: what the host caches is not seen from here, and times drift with \
@@ -53,13 +65,14 @@ pub(crate) fn of_group(group: &Group, ended: Ended) -> Vec<String> {
             .iter()
             .filter_map(|case| {
                 let summary = Summary::of(&group.values(case))?;
-                let error = summary.relative_error();
-                (error > 0.02).then(|| format!("{} (±{:.0} %)", case.name, error * 200.0))
+                let noise = summary.relative_noise();
+                (noise > ERROR_ENOUGH).then(|| format!("{} (±{:.0} %)", case.name, noise * 100.0))
             })
             .collect();
         advice.push(format!(
-            "after the most rounds the medians are not known within 4 %: {}; take more --runs, or a \
-             quieter machine",
+            "after the most rounds some are not known within {:.0} %: {}; take more --runs, or a quieter \
+             machine",
+            ERROR_ENOUGH * 100.0,
             shorten(&noisy)
         ));
     }
@@ -138,8 +151,9 @@ fn warm_disk(group: &Group) -> Option<String> {
     }
     (!found.is_empty()).then(|| {
         format!(
-            "these were to be cold, and the disk delivered only a part of what they read: {}; run as root, \
-             so that the page cache can be emptied",
+            "these were to be cold, and the disk delivered only a part of what they read: {}; only root can \
+             empty the page cache; holes of a file, and file systems that have no disk of this machine, \
+             come from no disk",
             shorten(&found)
         )
     })
@@ -149,9 +163,6 @@ fn warm_disk(group: &Group) -> Option<String> {
 /// cannot tell.
 pub(crate) fn differ(metric: Metric, a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (Summary::of(a)?, Summary::of(b)?);
-    if a.count.min(b.count) < 2 {
-        return None;
-    }
     let ratio = match metric.more_is_better() {
         true => b.median / a.median,
         false => a.median / b.median,

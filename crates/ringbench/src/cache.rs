@@ -85,9 +85,20 @@ impl Dropping {
 /// What cannot be read.
 pub(crate) fn fill(paths: &[PathBuf]) -> anyhow::Result<()> {
     let mut buffer = vec![0; 1 << 20];
-    each_file(paths, &mut |_, mut file| {
-        while !crate::interrupt::is_interrupted() && file.read(&mut buffer).is_ok_and(|n| n > 0) {}
-    })
+    let mut failed = Ok(());
+    each_file(paths, &mut |path, mut file| {
+        while failed.is_ok() && !crate::interrupt::is_interrupted() {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    failed = Err(error).with_context(|| format!("{}", path.display()));
+                }
+            }
+        }
+    })?;
+    failed
 }
 
 /// Calls `look` with each regular file and device under `paths`, links not followed.

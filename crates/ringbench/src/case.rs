@@ -64,8 +64,8 @@ impl Metric {
     pub(crate) fn of(self, sample: &Sample) -> f64 {
         match self {
             Metric::Seconds => sample.wall_s,
-            Metric::BytesPerS => sample.bytes as f64 / sample.wall_s,
-            Metric::OperationsPerS => sample.operations as f64 / sample.wall_s,
+            Metric::BytesPerS => sample.bytes as f64 / sample.wall_s.max(1e-9),
+            Metric::OperationsPerS => sample.operations as f64 / sample.wall_s.max(1e-9),
             Metric::NsPerOperation => sample.wall_s * 1e9 / sample.operations.max(1) as f64,
         }
     }

@@ -116,7 +116,7 @@ fn target(path: &Path) -> Target {
         if kind.is_file() {
             put(&mut facts, "length", Some(format!("{} bytes", metadata.len())));
             put(&mut facts, "allocated", Some(format!("{} bytes", metadata.st_blocks() * 512)));
-            put(&mut facts, "extents", extents(path));
+            put(&mut facts, "pieces", pieces(path));
         }
         mount(path, &mut facts);
         describe_device(device, &mut facts);
@@ -125,9 +125,9 @@ fn target(path: &Path) -> Target {
 }
 
 /// In how many pieces a file lies on its device (FIEMAP).
-fn extents(path: &Path) -> Option<String> {
+fn pieces(path: &Path) -> Option<String> {
     let source = blockring::Source::open(path).ok()?;
-    source.extent_count().map(|count| count.to_string())
+    source.piece_count().map(|count| count.to_string())
 }
 
 /// The mount that `path` lies in: the longest mount point that is a start of it, and of several the last.

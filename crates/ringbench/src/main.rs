@@ -21,6 +21,7 @@ mod runner;
 mod scratch;
 mod session;
 mod summary;
+mod together;
 mod workload;
 
 use std::process::ExitCode;
@@ -32,9 +33,9 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     match run(Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) if interrupt::is_interrupted() => ExitCode::from(130),
-        Ok(false) => ExitCode::FAILURE,
         Err(error) if reader_left(&error) => ExitCode::SUCCESS,
+        _ if interrupt::is_interrupted() => ExitCode::from(130),
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("ringbench: {error:#}");
             ExitCode::FAILURE

@@ -1,7 +1,6 @@
 //! Files that are written whole or not at all, and that never take the place of another unasked.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,8 @@ use anyhow::{Context, bail};
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     path: PathBuf,
+    /// It was not there before.
+    is_new: bool,
 }
 
 impl OutputFile {
@@ -20,6 +21,7 @@ impl OutputFile {
     ///
     /// It exists, and `overwrite` is not set; or it cannot be made.
     pub(crate) fn create(path: &Path, overwrite: bool) -> anyhow::Result<OutputFile> {
+        let is_new = fs::symlink_metadata(path).is_err();
         let mut options = OpenOptions::new();
         options.write(true);
         match overwrite {
@@ -30,7 +32,7 @@ impl OutputFile {
             bail!("{}: it is not a regular file, which this is written to", path.display());
         }
         match options.open(path) {
-            Ok(_) => Ok(OutputFile { path: path.to_owned() }),
+            Ok(_) => Ok(OutputFile { path: path.to_owned(), is_new }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(
                 "{}: it exists, and is left as it is: name another file, or say --overwrite",
                 path.display()
@@ -48,33 +50,29 @@ impl OutputFile {
         &self,
         write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
     ) -> anyhow::Result<()> {
-        let mut name = OsString::from(".");
-        name.push(self.path.file_name().unwrap_or_default());
-        name.push(format!(".{}", std::process::id()));
-        let new = self.path.with_file_name(name);
-        let written = write_new(&new, write).and_then(|()| fs::rename(&new, &self.path));
-        written.map_err(|error| {
-            let _ = fs::remove_file(&new);
-            let path = self.path.display();
-            anyhow::Error::new(error).context(format!("{path}: it cannot be written"))
-        })
+        let written = || {
+            // What a link in its place leads to is what is replaced.
+            let path = self.path.canonicalize()?;
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            let mut new = tempfile::Builder::new().prefix(".ringbench-").tempfile_in(folder)?;
+            let mut buffered = BufWriter::new(&mut new);
+            write(&mut buffered)?;
+            buffered.flush()?;
+            drop(buffered);
+            let mode = fs::metadata(&path)?.permissions();
+            new.as_file().set_permissions(mode)?;
+            new.persist(&path)?;
+            Ok::<_, std::io::Error>(())
+        };
+        written().with_context(|| format!("{}: it cannot be written", self.path.display()))
     }
 
-    /// Takes away a file that nothing was written to.
+    /// Takes away a file that was made for this, and that nothing was written to.
     pub(crate) fn discard_if_empty(&self) {
-        if fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
+        if self.is_new && fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-fn write_new(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    write(&mut file)?;
-    file.flush()
 }
 
 #[cfg(test)]
@@ -116,5 +114,8 @@ mod tests {
         let file = OutputFile::create(&path, false).unwrap();
         file.discard_if_empty();
         assert!(!path.exists());
+        fs::write(&path, "").unwrap();
+        OutputFile::create(&path, true).unwrap().discard_if_empty();
+        assert!(path.exists(), "it is the user's");
     }
 }

@@ -2,9 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -23,7 +24,7 @@ pub(crate) struct Pipeline {
 pub(crate) struct Took {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
-    /// Peak resident memory. Not less than ours at the start, since a program begins as a copy of us.
+    /// Peak resident memory. Not less than ours when it started, since a program begins as a copy of us.
     pub(crate) rss_bytes: u64,
     pub(crate) output: Vec<u8>,
 }
@@ -64,73 +65,124 @@ impl Pipeline {
         }
     }
 
-    /// Brings the programs themselves into the page cache, with the libraries that they need: they are
-    /// asked for their version. (One that does not understand that has been loaded all the same.)
-    pub(crate) fn load(&self) {
-        for stage in &self.stages {
-            let version = Pipeline::new([stage[0].clone(), OsString::from("--version")]);
-            let _ = version.run();
-        }
-    }
-
     /// Runs it.
     ///
     /// # Errors
     ///
     /// A program cannot be started, or does not end with status 0; then with what it said.
     pub(crate) fn run(&self) -> anyhow::Result<Took> {
+        forget_own_peak();
         let start = Instant::now();
+        let mut running = Running::default();
         let mut stdin = match &self.input {
-            Some(path) => Stdio::from(std::fs::File::open(path)?),
+            Some(path) => Stdio::from(File::open(path)?),
             None => Stdio::null(),
         };
-        let mut children = Vec::new();
         for (i, stage) in self.stages.iter().enumerate() {
             let is_last = i + 1 == self.stages.len();
+            let said = said_here()?;
             let mut command = Command::new(&stage[0]);
-            command.args(&stage[1..]).stdin(stdin).stderr(Stdio::piped());
+            command.args(&stage[1..]).stdin(stdin).stderr(said.try_clone()?);
             command.stdout(match is_last && !self.captures {
                 true => Stdio::null(),
                 false => Stdio::piped(),
             });
-            let mut child = command
-                .spawn()
-                .with_context(|| format!("{} cannot be started", stage[0].to_string_lossy()))?;
-            stdin = match child.stdout.take() {
-                Some(stdout) if !is_last => stdout.into(),
-                stdout => {
-                    child.stdout = stdout;
-                    Stdio::null()
+            let name = stage[0].to_string_lossy().into_owned();
+            let mut child = command.spawn().with_context(|| format!("{name} cannot be started"))?;
+            stdin = Stdio::null();
+            if let Some(stdout) = child.stdout.take() {
+                match is_last {
+                    true => running.output = Some(stdout),
+                    false => stdin = stdout.into(),
                 }
-            };
-            children.push(child);
+            }
+            running.programs.push(Program { name, child, said });
         }
-        self.wait(children, start)
+        running.wait(start)
     }
+}
 
-    fn wait(&self, mut children: Vec<Child>, start: Instant) -> anyhow::Result<Took> {
+/// A program that was started.
+struct Program {
+    name: String,
+    child: Child,
+    /// What it writes to standard error.
+    said: File,
+}
+
+/// The programs that were started, none of which outlives this.
+#[derive(Default)]
+struct Running {
+    programs: Vec<Program>,
+    output: Option<ChildStdout>,
+}
+
+impl Running {
+    fn wait(mut self, start: Instant) -> anyhow::Result<Took> {
         let mut output = Vec::new();
-        if let Some(stdout) = children.last_mut().and_then(|last| last.stdout.as_mut()) {
+        if let Some(mut stdout) = self.output.take() {
             stdout.read_to_end(&mut output)?;
         }
-        let (mut cpu, mut rss_bytes, mut wall) = (Duration::ZERO, 0, Duration::ZERO);
-        for (child, stage) in children.iter_mut().zip(&self.stages) {
-            // Little is said there, less than a pipe holds: it is read when the program has ended.
-            let (status, usage) = wait4(child.id())?;
-            wall = start.elapsed();
-            if status != 0 {
-                let mut said = String::new();
-                if let Some(stderr) = &mut child.stderr {
-                    let _ = stderr.read_to_string(&mut said);
-                }
-                let said = said.lines().next().unwrap_or("it said nothing");
-                bail!("{} ended with status {status}: {said}", stage[0].to_string_lossy());
+        let (mut cpu, mut rss_bytes) = (Duration::ZERO, 0);
+        let mut failed: Option<(i32, String)> = None;
+        for mut program in std::mem::take(&mut self.programs) {
+            let (status, usage) = wait4(program.child.id())?;
+            // One that lost its reader does not say what went wrong; the reader does.
+            if status != 0 && failed.as_ref().is_none_or(|(status, _)| *status == BROKEN_PIPE) {
+                // Some complain where they should print.
+                let said = program.what_it_said();
+                let said = said.or_else(|| first_line(&output));
+                let said = said.unwrap_or_else(|| "it said nothing".to_owned());
+                let message = format!("{} ended with status {status}: {said}", program.name);
+                failed = Some((status, message));
             }
             cpu += time(usage.ru_utime) + time(usage.ru_stime);
             rss_bytes = rss_bytes.max(usage.ru_maxrss as u64 * 1024);
         }
-        Ok(Took { wall, cpu, rss_bytes, output })
+        let wall = start.elapsed();
+        match failed {
+            Some((_, message)) => bail!(message),
+            None => Ok(Took { wall, cpu, rss_bytes, output }),
+        }
     }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for program in &mut self.programs {
+            let _ = program.child.kill();
+            let _ = program.child.wait();
+        }
+    }
+}
+
+/// The status of a program that SIGPIPE has ended.
+const BROKEN_PIPE: i32 = 128 + libc::SIGPIPE;
+
+impl Program {
+    fn what_it_said(&mut self) -> Option<String> {
+        let mut said = Vec::new();
+        let _ = self.said.rewind();
+        let _ = (&self.said).take(4096).read_to_end(&mut said);
+        first_line(&said)
+    }
+}
+
+fn first_line(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(&text[..text.len().min(4096)]);
+    text.lines().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}
+
+/// Memory that is a file: however much a program says, it does not wait for us to read it.
+fn said_here() -> io::Result<File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    Ok(rustix::fs::memfd_create("stderr", flags)?.into())
+}
+
+/// The peak of a program's memory begins with that of the process that starts it: not more of ours than there
+/// is now is to count (`clear_refs`, Linux 4.0).
+fn forget_own_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 fn time(time: libc::timeval) -> Duration {
@@ -193,6 +245,12 @@ mod tests {
         assert_eq!(pipeline.run().unwrap_err().to_string(), "sh ended with status 3: no luck");
         let killed = Pipeline::new(["sh", "-c", "kill -9 $$"]).run().unwrap_err();
         assert!(killed.to_string().contains("status 137"), "{killed}");
+        let chatty = Pipeline::new(["sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x >&2"]);
+        chatty.run().unwrap();
+        let dies = Pipeline::new(["yes"]).into(["sh", "-c", "echo no disk >&2; exit 4"]);
+        assert_eq!(dies.run().unwrap_err().to_string(), "sh ended with status 4: no disk");
+        let missing = Pipeline::new(["yes"]).into(["/no/such/program"]).run().unwrap_err();
+        assert!(missing.to_string().contains("cannot be started"), "{missing}");
         let missing = Pipeline::new(["/no/such/program"]).run().unwrap_err();
         assert!(missing.to_string().contains("cannot be started"), "{missing}");
     }

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 pub(crate) struct Progress {
     bar: ProgressBar,
-    start: Instant,
+    start: Cell<Instant>,
     /// As it was estimated before, in seconds: all, and what is done of it.
     expected_s: Cell<f64>,
     done_s: Cell<f64>,
@@ -27,16 +27,17 @@ impl Progress {
             bar.set_style(style.progress_chars("=> "));
         }
         let (expected_s, done_s) = (Cell::new(0.0), Cell::new(0.0));
-        Progress { bar, start: Instant::now(), expected_s, done_s }
+        Progress { bar, start: Cell::new(Instant::now()), expected_s, done_s }
     }
 
     pub(crate) fn start(&self, expected_s: f64) {
+        self.start.set(Instant::now());
         self.expected_s.set(expected_s);
     }
 
     pub(crate) fn say(&self, what: &str) {
-        let left = left(self.start.elapsed(), self.done_s.get(), self.expected_s.get());
-        let left = left.map_or(String::new(), |left| format!(", at most {} left", show(left)));
+        let left = left(self.start.get().elapsed(), self.done_s.get(), self.expected_s.get());
+        let left = left.map_or(String::new(), |left| format!(", {} left at most", show(left)));
         self.bar.set_message(format!("{what}{left}"));
         self.bar.tick();
     }
@@ -46,6 +47,15 @@ impl Progress {
         self.done_s.set(self.done_s.get() + expected_s);
         let part = self.done_s.get() / self.expected_s.get().max(1e-9);
         self.bar.set_position((part.min(1.0) * STEPS as f64) as u64);
+    }
+
+    pub(crate) fn done_s(&self) -> f64 {
+        self.done_s.get()
+    }
+
+    /// So much is done, whatever was counted.
+    pub(crate) fn done_up_to(&self, done_s: f64) {
+        self.done(done_s - self.done_s.get());
     }
 
     pub(crate) fn finish(&self) {

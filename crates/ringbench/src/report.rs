@@ -32,6 +32,7 @@ pub(crate) enum Format {
     /// A page with charts, that needs nothing else
     Html,
     /// Tables in text
+    #[value(alias = "md")]
     Markdown,
     /// A row for each sample
     Csv,

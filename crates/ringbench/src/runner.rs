@@ -37,8 +37,8 @@ impl Rounds {
     }
 }
 
-/// A median is known well enough when its standard error is this part of it.
-const ERROR_ENOUGH: f64 = 0.02;
+/// A value is known well enough when its 95 % confidence interval reaches this part of it to either side.
+pub(crate) const ERROR_ENOUGH: f64 = 0.04;
 
 /// Rounds that do not count, before the first that does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) enum WarmUp {
     Auto,
 }
 
-const WARM_UP_ROUNDS_MAX: u32 = 3;
+pub(crate) const WARM_UP_ROUNDS_MAX: u32 = 3;
 const WARM_UP_GAIN: f64 = 0.05;
 
 /// How a group is measured.
@@ -79,7 +79,7 @@ pub(crate) enum Step {
     Ended { case: usize },
 }
 
-/// Measures all cases of `group` in turn, A B C, A B C, so that a drift of the machine hits all alike.
+/// Measures all cases of `group` in turn, A B C, C B A, so that a drift of the machine hits all alike.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ pub(crate) fn carry_out(
         return Ok(ended);
     }
     for round in 0..schedule.rounds.max() {
-        if let Some((ended, _)) = go_round(group, round, false, schedule, runner, watch)? {
+        if let Round::Ended(ended) = go_round(group, round, false, schedule, runner, watch)? {
             return Ok(ended);
         }
         if let Rounds::Auto { min, .. } = schedule.rounds
@@ -123,11 +123,10 @@ fn warm_up(
         WarmUp::Auto => WARM_UP_ROUNDS_MAX,
     };
     for round in 0..rounds {
-        if let Some((ended, _)) = go_round(group, round, true, schedule, runner, watch)? {
-            return Ok(Some(ended));
-        }
-        let took: f64 =
-            group.cases.iter_mut().flat_map(|case| case.samples.drain(..)).map(|s| s.wall_s).sum();
+        let took = match go_round(group, round, true, schedule, runner, watch)? {
+            Round::Took(seconds) => seconds,
+            Round::Ended(ended) => return Ok(Some(ended)),
+        };
         if schedule.warm_up == WarmUp::Auto && took > last * (1.0 - WARM_UP_GAIN) {
             break;
         }
@@ -136,7 +135,16 @@ fn warm_up(
     Ok(None)
 }
 
-/// Measures each case once. `Some` if that came to an end before the last.
+/// What became of a round.
+enum Round {
+    /// All cases were measured, in so many seconds.
+    Took(f64),
+    /// It came to an end before the last.
+    Ended(Ended),
+}
+
+/// Measures each case once; every other time from the last to the first, so that what one leaves behind for
+/// the next does not always hit the same. What only warms up is not kept.
 fn go_round(
     group: &mut Group,
     round: u32,
@@ -144,20 +152,23 @@ fn go_round(
     schedule: &Schedule,
     runner: &mut dyn Runner,
     watch: &mut dyn FnMut(&Group, Step) -> anyhow::Result<()>,
-) -> anyhow::Result<Option<(Ended, usize)>> {
-    for case in 0..group.cases.len() {
+) -> anyhow::Result<Round> {
+    let mut took = 0.0;
+    let count = group.cases.len();
+    for place in 0..count {
+        let case = if round.is_multiple_of(2) { place } else { count - 1 - place };
         if group.cases[case].missing.is_some() {
             continue;
         }
         if runner.is_interrupted() {
-            return Ok(Some((Ended::Interrupted, case)));
+            return Ok(Round::Ended(Ended::Interrupted));
         }
         if schedule.deadline.is_some_and(|deadline| runner.now() >= deadline) {
             for case in group.cases.iter_mut().filter(|case| case.samples.is_empty()) {
                 let why = "the limit on time was reached before it was its turn";
                 case.missing.get_or_insert(Missing::Unavailable(why.to_owned()));
             }
-            return Ok(Some((Ended::Deadline, case)));
+            return Ok(Round::Ended(Ended::Deadline));
         }
         watch(group, Step::Begins { case, round, warms_up })?;
         let sample = runner.prepare(case).and_then(|()| {
@@ -166,22 +177,27 @@ fn go_round(
         });
         // A command that Ctrl-C has ended, too, did not fail.
         if runner.is_interrupted() {
-            return Ok(Some((Ended::Interrupted, case)));
+            return Ok(Round::Ended(Ended::Interrupted));
         }
         match sample {
-            Ok(sample) => group.cases[case].samples.push(sample),
+            Ok(sample) => {
+                took += sample.wall_s;
+                if !warms_up {
+                    group.cases[case].samples.push(sample);
+                }
+            }
             Err(missing) => group.cases[case].missing = Some(missing),
         }
         watch(group, Step::Ended { case })?;
     }
-    Ok(None)
+    Ok(Round::Took(took))
 }
 
 fn is_settled(group: &Group) -> bool {
     let mut cases = group.cases.iter().filter(|case| case.missing.is_none());
     cases.all(|case| {
         Summary::of(&group.values(case))
-            .is_none_or(|summary| summary.relative_error() <= ERROR_ENOUGH)
+            .is_none_or(|summary| summary.relative_noise() <= ERROR_ENOUGH)
     })
 }
 

@@ -1,12 +1,13 @@
 //! Files that measuring makes for itself: only where nothing is, only where there is room, and gone
 //! afterwards.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
+use tempfile::{NamedTempFile, TempPath};
 
 /// Part of a file system that is left free.
 const FREE_MIN: u64 = 20;
@@ -14,7 +15,7 @@ const FREE_MIN: u64 = 20;
 /// A file of our own, which goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    path: PathBuf,
+    file: NamedTempFile,
 }
 
 impl Scratch {
@@ -23,11 +24,9 @@ impl Scratch {
     /// # Errors
     ///
     /// It cannot be made.
-    pub(crate) fn create(folder: &Path, what: &str) -> anyhow::Result<(Scratch, File)> {
-        let path = folder.join(format!(".ringbench-{what}-{}", std::process::id()));
-        let scratch = Scratch::create_at(&path)?;
-        let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        Ok((scratch, file))
+    pub(crate) fn create(folder: &Path) -> anyhow::Result<Scratch> {
+        let file = tempfile::Builder::new().prefix(".ringbench-").tempfile_in(folder);
+        Ok(Scratch::of(file.with_context(|| format!("{}", folder.display()))?))
     }
 
     /// The same, at a path where nothing may be yet.
@@ -36,9 +35,13 @@ impl Scratch {
     ///
     /// Something is there, or it cannot be made.
     pub(crate) fn create_at(path: &Path) -> anyhow::Result<Scratch> {
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let made =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         match made {
-            Ok(_) => Ok(Scratch { path: path.to_owned() }),
+            Ok(file) => {
+                let path = TempPath::try_from_path(path)?;
+                Ok(Scratch::of(NamedTempFile::from_parts(file, path)))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(
                 "{}: it exists, and is left as it is: ringbench writes only to a file that it has made \
                  itself; name a path where nothing is",
@@ -48,8 +51,13 @@ impl Scratch {
         }
     }
 
+    fn of(file: NamedTempFile) -> Scratch {
+        crate::interrupt::remove_at_end(Some(file.path()));
+        Scratch { file }
+    }
+
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Fills a new file in `folder` with `bytes` of what no layer can compress, written to the device.
@@ -57,30 +65,32 @@ impl Scratch {
     /// # Errors
     ///
     /// There is no room, or it cannot be written.
-    pub(crate) fn with_random(folder: &Path, what: &str, bytes: u64) -> anyhow::Result<Scratch> {
+    pub(crate) fn with_random(folder: &Path, bytes: u64) -> anyhow::Result<Scratch> {
         check_room(folder, bytes)?;
-        let (scratch, mut file) = Scratch::create(folder, what)?;
+        let scratch = Scratch::create(folder)?;
+        let context = || format!("{}", scratch.path().display());
+        let mut file = scratch.file.as_file();
         let mut random = blake3::Hasher::new().update(b"ringbench").finalize_xof();
         let mut block = vec![0; 1 << 20];
         let mut left = bytes;
         while left > 0 {
             if crate::interrupt::is_interrupted() {
-                bail!("interrupted while {} was made", scratch.path.display());
+                bail!("interrupted while {} was made", context());
             }
             let part = left.min(block.len() as u64) as usize;
             random.fill(&mut block[..part]);
-            file.write_all(&block[..part])
-                .with_context(|| format!("{}", scratch.path.display()))?;
+            file.write_all(&block[..part]).with_context(context)?;
             left -= part as u64;
         }
-        file.sync_all().with_context(|| format!("{}", scratch.path.display()))?;
+        file.sync_all().with_context(context)?;
         Ok(scratch)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        // It goes now.
+        crate::interrupt::remove_at_end(None);
     }
 }
 
@@ -106,6 +116,8 @@ pub(crate) fn check_room(folder: &Path, bytes: u64) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -121,7 +133,7 @@ mod tests {
     #[test]
     fn a_scratch_file_is_what_was_asked_for_and_goes() {
         let folder = tempfile::tempdir().unwrap();
-        let scratch = Scratch::with_random(folder.path(), "test", (1 << 20) + 7).unwrap();
+        let scratch = Scratch::with_random(folder.path(), (1 << 20) + 7).unwrap();
         let content = fs::read(scratch.path()).unwrap();
         assert_eq!(content.len(), (1 << 20) + 7);
         assert_ne!(content[..64], content[64..128]);
@@ -132,7 +144,7 @@ mod tests {
     #[test]
     fn a_disk_that_would_be_full_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let error = Scratch::with_random(folder.path(), "test", u64::MAX / 2).unwrap_err();
+        let error = Scratch::with_random(folder.path(), u64::MAX / 2).unwrap_err();
         assert!(error.to_string().contains("MiB free"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

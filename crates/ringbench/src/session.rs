@@ -2,7 +2,10 @@
 //! is written down as it comes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -16,7 +19,7 @@ use crate::export;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::run_file::{Run, RunFile, State};
-use crate::runner::{self, Ended, Rounds, Runner, Schedule, Step, WarmUp};
+use crate::runner::{self, Ended, Rounds, Runner, Schedule, Step, WARM_UP_ROUNDS_MAX, WarmUp};
 use crate::scratch;
 
 /// What a workload wants to measure, and what that takes.
@@ -35,6 +38,8 @@ pub(crate) struct Planned<'a> {
     pub(crate) paths: Vec<PathBuf>,
     /// What rounds there are where the user says nothing.
     pub(crate) rounds: Rounds,
+    /// Whether the first rounds are slower because they are the first: what is in memory alone.
+    pub(crate) warms_up: bool,
 }
 
 /// How a case is measured.
@@ -42,10 +47,16 @@ pub(crate) struct CasePlan<'a> {
     pub(crate) case: Case,
     pub(crate) cache: Cache,
     pub(crate) cost: Cost,
+    /// Measured twice in a row, of which the second counts.
+    primed: bool,
     /// The last that is done before it, and not measured.
-    pub(crate) ready: Option<Box<dyn FnMut() + 'a>>,
+    ready: Option<Box<dyn FnMut() + 'a>>,
     pub(crate) measure: Box<dyn FnMut() -> Result<Sample, Missing> + 'a>,
 }
+
+/// The file of a run is written again after so long at the earliest: it may have a megabyte, and the disk that
+/// it is on may be the one that is measured.
+const BETWEEN_SAVES: Duration = Duration::from_secs(1);
 
 /// What one sample takes, about.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -58,6 +69,9 @@ pub(crate) struct Cost {
 /// Bytes per second that are assumed before anything is measured: those of a SATA SSD.
 const ASSUMED_BYTES_PER_S: f64 = 5e8;
 
+/// What a single drive can deliver: 16 lanes' worth of PCI Express 4.0 is 32e9, a drive has 4 of them.
+const FASTEST_BYTES_PER_S: f64 = 8e9;
+
 impl Cost {
     /// To read so much once.
     pub(crate) fn read(bytes: u64) -> Cost {
@@ -65,22 +79,56 @@ impl Cost {
         Cost { read_bytes: bytes, written_bytes: 0, seconds }
     }
 
-    /// To go on for so long, and to read so much at most.
-    pub(crate) fn time(seconds: f64, read_bytes: u64) -> Cost {
-        Cost { read_bytes, written_bytes: 0, seconds }
+    /// To go on for so long, with the fastest device.
+    pub(crate) fn time(seconds: f64) -> Cost {
+        let read_bytes = (seconds * FASTEST_BYTES_PER_S) as u64;
+        Cost { read_bytes, written_bytes: 0, seconds: seconds + 0.1 }
+    }
+
+    /// The same where nothing is read from a device.
+    pub(crate) fn memory(seconds: f64) -> Cost {
+        Cost { seconds, ..Cost::default() }
+    }
+
+    /// So much is read besides.
+    pub(crate) fn reading(self, read_bytes: u64) -> Cost {
+        Cost { read_bytes: self.read_bytes + read_bytes, ..self }
+    }
+
+    /// At most so much of it is read.
+    pub(crate) fn at_most(self, read_bytes: u64) -> Cost {
+        Cost { read_bytes: self.read_bytes.min(read_bytes), ..self }
     }
 
     fn add(&mut self, other: Cost, times: u32) {
-        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes * u64::from(times));
+        self.read_bytes =
+            self.read_bytes.saturating_add(other.read_bytes.saturating_mul(times.into()));
         self.written_bytes =
-            self.written_bytes.saturating_add(other.written_bytes * u64::from(times));
+            self.written_bytes.saturating_add(other.written_bytes.saturating_mul(times.into()));
         self.seconds += other.seconds * f64::from(times);
     }
 }
 
+impl CasePlan<'_> {
+    /// How often it is run for one sample.
+    fn times(&self) -> u32 {
+        if self.primed { 2 } else { 1 }
+    }
+}
+
 impl<'a> Planned<'a> {
+    fn live(&self) -> impl Iterator<Item = &CasePlan<'a>> {
+        self.cases.iter().filter(|case| case.case.missing.is_none())
+    }
+
     pub(crate) fn new(group: Group, paths: &[PathBuf], rounds: Rounds) -> Planned<'a> {
-        Planned { group, cases: Vec::new(), paths: paths.to_vec(), rounds }
+        Planned {
+            group,
+            cases: Vec::new(),
+            paths: paths.to_vec(),
+            rounds,
+            warms_up: paths.is_empty(),
+        }
     }
 
     pub(crate) fn add(
@@ -90,7 +138,21 @@ impl<'a> Planned<'a> {
         cost: Cost,
         measure: impl FnMut() -> Result<Sample, Missing> + 'a,
     ) {
-        self.cases.push(CasePlan { case, cache, cost, ready: None, measure: Box::new(measure) });
+        self.cases.push(CasePlan {
+            case,
+            cache,
+            cost,
+            primed: false,
+            ready: None,
+            measure: Box::new(measure),
+        });
+    }
+
+    /// The case that was added last is measured twice in a row, and the second counts.
+    pub(crate) fn prime(&mut self) {
+        if let Some(last) = self.cases.last_mut() {
+            last.primed = true;
+        }
     }
 
     /// What is done before each sample of the case that was added last, after the page cache was seen to.
@@ -108,22 +170,34 @@ impl<'a> Planned<'a> {
             case,
             cache: Cache::Any,
             cost: Cost::default(),
+            primed: false,
             ready: None,
             measure: Box::new(|| Err(Missing::Unavailable(String::new()))),
         });
     }
 }
 
+/// Whether two paths lead to one file.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(a).is_some_and(|a| Some(a) == identity(b))
+}
+
 /// One invocation.
 pub(crate) struct Session<'a> {
     common: &'a Common,
     file: Option<RunFile>,
+    targets: Vec<PathBuf>,
     run: Run,
     start: Instant,
     dropping: Dropping,
     progress: Progress,
-    /// What is not done yet of what was announced, in seconds, as it was estimated.
-    estimated_s: f64,
+    last_saved: Option<Instant>,
+    /// Why the run could not be written, the last time.
+    not_saved: Option<anyhow::Error>,
 }
 
 impl<'a> Session<'a> {
@@ -141,12 +215,14 @@ impl<'a> Session<'a> {
         Ok(Session {
             common,
             file: None,
+            targets: targets.to_vec(),
             run,
             start: Instant::now(),
             // A small run leaves the page cache of others alone.
             dropping: if common.smoke { Dropping::ByFile } else { Dropping::find() },
             progress: Progress::new(!common.quiet),
-            estimated_s: 0.0,
+            last_saved: None,
+            not_saved: None,
         })
     }
 
@@ -161,13 +237,21 @@ impl<'a> Session<'a> {
     fn warm_up(&self, planned: &Planned<'_>) -> WarmUp {
         match self.common.warm_up {
             Some(rounds) => WarmUp::Fixed(rounds),
-            // Cold runs have nothing to warm.
-            None if self.common.smoke || planned.cases.iter().all(|c| c.cache == Cache::Cold) => {
-                WarmUp::Fixed(0)
-            }
+            None if self.common.smoke => WarmUp::Fixed(0),
+            None if planned.warms_up => WarmUp::Auto,
             None if planned.cases.iter().all(|case| case.cache == Cache::Warm) => WarmUp::Auto,
+            // What comes from a device has nothing to warm.
             None => WarmUp::Fixed(0),
         }
+    }
+
+    /// How often each case is measured at most, warming up included.
+    fn times(&self, planned: &Planned<'_>) -> u32 {
+        let extra = match self.warm_up(planned) {
+            WarmUp::Fixed(rounds) => rounds,
+            WarmUp::Auto => WARM_UP_ROUNDS_MAX,
+        };
+        self.rounds(planned).max() + extra
     }
 
     /// Checks what all this will take against the limits. `false` if that was all that was wanted
@@ -179,16 +263,17 @@ impl<'a> Session<'a> {
     pub(crate) fn announce(&mut self, work: &Work<'_>) -> anyhow::Result<bool> {
         let mut total = Cost::default();
         for planned in &work.groups {
-            let extra = match self.warm_up(planned) {
-                WarmUp::Fixed(rounds) => rounds,
-                WarmUp::Auto => 2,
-            };
-            let times = self.rounds(planned).max() + extra;
-            let live = planned.cases.iter().filter(|case| case.case.missing.is_none());
-            live.for_each(|case| total.add(case.cost, times));
+            let times = self.times(planned);
+            planned.live().for_each(|case| total.add(case.cost, times * case.times()));
+        }
+        for (_, bytes) in &work.room {
+            total.add(Cost { written_bytes: *bytes, ..Cost::read(*bytes) }, 1);
+            total.read_bytes -= bytes;
         }
         if self.common.dry_run {
-            print!("{}", self.describe(work, total)?);
+            let mut out = std::io::stdout().lock();
+            out.write_all(self.describe(work, total)?.as_bytes())?;
+            out.flush()?;
             return Ok(false);
         }
         for (folder, bytes) in &work.room {
@@ -206,9 +291,11 @@ impl<'a> Session<'a> {
             }
         }
         if let Some(path) = &self.common.output {
+            if self.targets.iter().any(|target| is_same(target, path)) {
+                bail!("{}: it is what is to be measured: name another file", path.display());
+            }
             self.file = Some(RunFile::create(path, self.common.overwrite)?);
         }
-        self.estimated_s = total.seconds;
         self.progress.start(self.limited(total.seconds));
         Ok(true)
     }
@@ -272,9 +359,14 @@ impl<'a> Session<'a> {
             warm_up: self.warm_up(&planned),
             deadline: self.common.limit_time,
         };
+        let costs: Vec<f64> =
+            planned.cases.iter().map(|plan| plan.cost.seconds * f64::from(plan.times())).collect();
+        let times = f64::from(self.times(&planned));
+        let all_s: f64 =
+            planned.live().map(|plan| plan.cost.seconds * f64::from(plan.times())).sum();
         let mut group = planned.group;
         group.cases = planned.cases.iter().map(|plan| plan.case.clone()).collect();
-        let costs: Vec<f64> = planned.cases.iter().map(|plan| plan.cost.seconds).collect();
+        let before_s = self.progress.done_s();
         self.run.groups.push(group.clone());
         let mut live = Live {
             disk: planned.paths.first().map(|path| DiskCounter::of(path)),
@@ -286,6 +378,7 @@ impl<'a> Session<'a> {
             not_cold: None,
         };
         let (progress, run, file) = (&self.progress, &mut self.run, &self.file);
+        let (last_saved, not_saved) = (&mut self.last_saved, &mut self.not_saved);
         let ended = runner::carry_out(&mut group, &schedule, &mut live, &mut |group, step| {
             match step {
                 Step::Begins { case, round, warms_up } => {
@@ -302,8 +395,12 @@ impl<'a> Session<'a> {
                     if let Some(last) = run.groups.last_mut() {
                         last.cases[case] = group.cases[case].clone();
                     }
-                    if let Some(file) = file {
-                        file.save(run)?;
+                    if let Some(file) = file
+                        && last_saved.is_none_or(|last| last.elapsed() >= BETWEEN_SAVES)
+                    {
+                        // A disk that is full now may not be at the end.
+                        *not_saved = file.save(run).err();
+                        *last_saved = Some(Instant::now());
                     }
                 }
             }
@@ -318,9 +415,25 @@ impl<'a> Session<'a> {
             Ended::Deadline => self.run.state = State::CutShort,
             Ended::Enough | Ended::Unsettled => {}
         }
+        // Rounds that were not needed are done, too.
+        self.progress.done_up_to(before_s + all_s * times);
         self.run.groups.pop();
         self.run.groups.push(group);
         Ok(&self.run.groups[self.run.groups.len() - 1])
+    }
+
+    /// Takes down the facts of what is measured.
+    pub(crate) fn look_at(&mut self, targets: &[PathBuf]) {
+        self.run.environment = Environment::capture(targets);
+    }
+
+    /// Empties the page cache of `paths`, as far as that can be had.
+    ///
+    /// # Errors
+    ///
+    /// What stayed.
+    pub(crate) fn drop_pages(&self, paths: &[PathBuf]) -> anyhow::Result<()> {
+        self.dropping.drop_pages(paths)
     }
 
     /// Whether there is any sense in measuring more.
@@ -391,10 +504,13 @@ impl<'a> Session<'a> {
             };
         }
         if let Some(file) = &self.file {
-            file.save(&self.run)?;
+            self.not_saved = file.save(&self.run).err();
         }
         export::print(&self.run)?;
-        Ok(!self.run.has_failures() && self.run.state != State::Interrupted)
+        match self.not_saved.take() {
+            Some(error) => Err(error),
+            None => Ok(!self.run.has_failures() && self.run.state != State::Interrupted),
+        }
     }
 }
 
@@ -417,19 +533,30 @@ struct Live<'a, 'b> {
     not_cold: Option<String>,
 }
 
-impl Runner for Live<'_, '_> {
-    fn prepare(&mut self, case: usize) -> Result<(), Missing> {
+impl Live<'_, '_> {
+    fn see_to_cache(&mut self, case: usize) -> Result<(), Missing> {
         match self.cases[case].cache {
-            Cache::Any => {}
+            Cache::Any => Ok(()),
             Cache::Cold => {
                 if let Err(why) = self.dropping.drop_pages(&self.paths) {
                     self.not_cold = Some(why.to_string());
                 }
+                Ok(())
             }
             // Each time: a kernel may give pages back that nobody has read for some seconds (DAMON).
             Cache::Warm => {
-                cache::fill(&self.paths).map_err(|error| Missing::Failed(format!("{error:#}")))?
+                cache::fill(&self.paths).map_err(|error| Missing::Failed(format!("{error:#}")))
             }
+        }
+    }
+}
+
+impl Runner for Live<'_, '_> {
+    fn prepare(&mut self, case: usize) -> Result<(), Missing> {
+        self.see_to_cache(case)?;
+        if self.cases[case].primed {
+            (self.cases[case].measure)()?;
+            self.see_to_cache(case)?;
         }
         if let Some(ready) = &mut self.cases[case].ready {
             ready();

@@ -9,6 +9,8 @@ pub(crate) struct Summary {
     pub(crate) max: f64,
     /// Median of the distances from the median.
     pub(crate) mad: f64,
+    /// Standard deviation, of a sample.
+    pub(crate) sd: f64,
 }
 
 /// The MAD of a normal distribution is this part of its standard deviation: the 0.75 quantile.
@@ -18,9 +20,21 @@ const MAD_OF_NORMAL: f64 = 0.6745;
 /// Hoaglin, "How to Detect and Handle Outliers", 1993.
 const OUTLIER_SCORE: f64 = 3.5;
 
-/// The standard error of a median is this many times that of a mean, for a normal distribution: the square
-/// root of pi/2.
+/// The error of a median is so many times that of a mean, for a normal distribution: the root of pi/2.
 const ERROR_OF_MEDIAN: f64 = 1.2533;
+
+/// 97.5 % of Student's t distribution with so many degrees of freedom, from 1 on: NIST/SEMATECH, "e-Handbook of
+/// Statistical Methods", 1.3.6.7.2.
+const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+
+/// The same beyond that: at most, up to 20, 40, and any number.
+const STUDENT_BEYOND: [(usize, f64); 3] = [(20, 2.201), (40, 2.086), (usize::MAX, 2.021)];
+
+fn student(degrees: usize) -> f64 {
+    let beyond = || STUDENT_BEYOND.iter().find(|(most, _)| degrees <= *most).map(|(_, t)| *t);
+    let listed = degrees.checked_sub(1).and_then(|index| STUDENT.get(index).copied());
+    listed.or_else(beyond).unwrap_or(f64::INFINITY)
+}
 
 impl Summary {
     /// `None` for no values.
@@ -30,18 +44,28 @@ impl Summary {
         let median = middle(&sorted)?;
         let distances: Vec<f64> = sorted.iter().map(|value| (value - median).abs()).collect();
         let mad = middle(&self::sorted(&distances))?;
-        Some(Summary { count: sorted.len(), min, median, max, mad })
+        let count = sorted.len() as f64;
+        let mean = sorted.iter().sum::<f64>() / count;
+        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
+        let sd = if sorted.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
+        Some(Summary { count: sorted.len(), min, median, max, mad, sd })
     }
 
-    /// Standard error of the median, as a part of the median.
-    pub(crate) fn relative_error(&self) -> f64 {
-        let error = ERROR_OF_MEDIAN * self.mad / MAD_OF_NORMAL / (self.count as f64).sqrt();
-        if self.median == 0.0 { 0.0 } else { error / self.median.abs() }
-    }
-
-    /// How far the median may be off, in the unit of the values: two standard errors.
+    /// How far the median may be off, in the unit of the values: half of its 95 % confidence interval.
+    /// One value says nothing of that. (Those that are the same may be so by the clock: a thousandth.)
     pub(crate) fn noise(&self) -> f64 {
-        2.0 * self.relative_error() * self.median.abs()
+        match self.count {
+            0 | 1 => f64::INFINITY,
+            count => {
+                let half = ERROR_OF_MEDIAN * student(count - 1) * self.sd / (count as f64).sqrt();
+                half.max(self.median.abs() / 1000.0)
+            }
+        }
+    }
+
+    /// The same as a part of the median.
+    pub(crate) fn relative_noise(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { self.noise() / self.median.abs() }
     }
 
     /// Whether `value` is far from what the others are. Where more than half of the values are the same,
@@ -71,50 +95,54 @@ fn middle(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// Where a sequence is best cut into two levels, and by how much they differ: `(index, level after / level
-/// before)`. Levels are medians, and the best cut leaves the least distances from them. `None` for fewer
-/// than three values on either side.
+/// Where a sequence changes its level beyond its noise, and by how much: `(index, level after / level
+/// before)`. Levels are medians, and the cut is the one that leaves the least distances from them, with
+/// four values at least on either side.
 pub(crate) fn step(values: &[f64]) -> Option<(usize, f64)> {
-    const SIDE_MIN: usize = 3;
-    let level = |part: &[f64]| {
-        let median = middle(&sorted(part)).filter(|median| *median > 0.0)?;
-        Some((median, part.iter().map(|value| (value - median).abs()).sum::<f64>()))
+    const SIDE_MIN: usize = 4;
+    let distances = |part: &[f64]| {
+        let median = middle(&sorted(part))?;
+        Some(part.iter().map(|value| (value - median).abs()).sum::<f64>())
     };
-    let cuts = (SIDE_MIN..=values.len().checked_sub(SIDE_MIN)?).filter_map(|at| {
-        let (before, after) = (level(&values[..at])?, level(&values[at..])?);
-        Some((at, after.0 / before.0, before.1 + after.1))
-    });
-    cuts.min_by(|a, b| a.2.total_cmp(&b.2)).map(|(at, ratio, _)| (at, ratio))
+    let cuts = (SIDE_MIN..=values.len().checked_sub(SIDE_MIN)?)
+        .filter_map(|at| Some((at, distances(&values[..at])? + distances(&values[at..])?)));
+    let (at, _) = cuts.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (before, after) = (Summary::of(&values[..at])?, Summary::of(&values[at..])?);
+    // Twice the noise: of all cuts, the one that looks best was taken.
+    let is_real = (after.median - before.median).abs() > 2.0 * (before.noise() + after.noise());
+    (is_real && before.median > 0.0).then(|| (at, after.median / before.median))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::splitmix;
 
     #[test]
     fn middles_and_spreads() {
-        let cases: [(&[f64], [f64; 4]); 4] = [
-            (&[3.0], [3.0, 3.0, 3.0, 0.0]),
-            (&[4.0, 1.0], [1.0, 2.5, 4.0, 1.5]),
-            (&[5.0, 1.0, 3.0], [1.0, 3.0, 5.0, 2.0]),
-            (&[1.0, 1.0, 2.0, 9.0], [1.0, 1.5, 9.0, 0.5]),
+        let cases: [(&[f64], [f64; 5]); 4] = [
+            (&[3.0], [3.0, 3.0, 3.0, 0.0, 0.0]),
+            (&[4.0, 1.0], [1.0, 2.5, 4.0, 1.5, 4.5_f64.sqrt()]),
+            (&[5.0, 1.0, 3.0], [1.0, 3.0, 5.0, 2.0, 2.0]),
+            (&[1.0, 1.0, 2.0, 8.0], [1.0, 1.5, 8.0, 0.5, (34.0_f64 / 3.0).sqrt()]),
         ];
-        for (values, [min, median, max, mad]) in cases {
-            let expected = Summary { count: values.len(), min, median, max, mad };
+        for (values, [min, median, max, mad, sd]) in cases {
+            let expected = Summary { count: values.len(), min, median, max, mad, sd };
             assert_eq!(Summary::of(values), Some(expected));
         }
         assert_eq!(Summary::of(&[]), None);
     }
 
     #[test]
-    fn the_error_falls_with_the_root_of_the_count() {
-        let few = Summary::of(&[9.0, 10.0, 11.0]).unwrap();
-        let many = Summary::of(&[9.0, 10.0, 11.0].repeat(4)).unwrap();
-        assert!((few.relative_error() / many.relative_error() - 2.0).abs() < 1e-9);
-        // 1.2533 x 1 / 0.6745 / sqrt(3) / 10
-        assert!((few.relative_error() - 0.10728).abs() < 1e-4, "{}", few.relative_error());
-        assert_eq!(Summary::of(&[0.0, 0.0]).unwrap().relative_error(), 0.0);
-        assert!((few.noise() - 20.0 * few.relative_error()).abs() < 1e-9);
+    fn the_noise_is_half_of_the_confidence_interval() {
+        // 1.2533 x 4.303 x 1 / sqrt(3)
+        let three = Summary::of(&[9.0, 10.0, 11.0]).unwrap();
+        assert!((three.noise() - 3.1136).abs() < 1e-4, "{}", three.noise());
+        assert!((three.relative_noise() - 0.31136).abs() < 1e-5);
+        assert_eq!(Summary::of(&[1.0]).unwrap().noise(), f64::INFINITY);
+        assert_eq!(Summary::of(&[5.0; 9]).unwrap().noise(), 0.005);
+        let quantiles: Vec<_> = [1, 10, 11, 20, 21, 1000].map(student).to_vec();
+        assert_eq!(quantiles, [12.706, 2.228, 2.201, 2.201, 2.086, 2.021]);
     }
 
     #[test]
@@ -132,7 +160,31 @@ mod tests {
         let (at, ratio) = step(&throttled).unwrap();
         assert_eq!(at, 4);
         assert!((ratio - 2.0).abs() < 0.05, "{ratio}");
-        assert!((step(&[1.0; 8]).unwrap().1 - 1.0).abs() < 1e-9);
-        assert_eq!(step(&[1.0; 5]), None);
+        assert_eq!((step(&[1.0; 12]), step(&[1.0; 5])), (None, None));
+    }
+
+    /// Normal values around 1 (Box and Muller's method).
+    fn normal(count: usize, sd: f64, state: &mut u64) -> Vec<f64> {
+        let mut uniform = || (splitmix(state) >> 11) as f64 / (1_u64 << 53) as f64;
+        let mut next = || {
+            let (u, v) = (1.0 - uniform(), uniform());
+            1.0 + sd * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn noise_alone_is_hardly_ever_a_difference_or_a_step() {
+        let mut state = 1;
+        for count in [2, 3, 5, 11, 30] {
+            let mut found = [0, 0];
+            for _ in 0..2000 {
+                let (a, b) = (normal(count, 0.1, &mut state), normal(count, 0.1, &mut state));
+                let metric = crate::case::Metric::Seconds;
+                found[0] += u32::from(crate::advice::differ(metric, &a, &b).is_some());
+                found[1] += u32::from(step(&[a, b].concat()).is_some());
+            }
+            assert!(found[0] < 30 && found[1] < 30, "{found:?} of 2000, {count} values each");
+        }
     }
 }

@@ -140,6 +140,25 @@ pub fn load(path: &Path) -> Result<Vec<Entry>, TunedError> {
 /// reader would take the entry.
 pub fn save(path: &Path, entry: &Entry) -> Result<(), TunedError> {
     entry.check().map_err(TunedError::Entry)?;
+    change(path, &entry.device, Some(entry.to_json()))
+}
+
+/// Takes away the entry of a device, if there is one.
+///
+/// # Errors
+///
+/// As for [`save`].
+pub fn remove(path: &Path, device: &DeviceId) -> Result<(), TunedError> {
+    match load(path)? {
+        entries if device.position(entries.iter().map(|entry| &entry.device)).is_some() => {
+            change(path, device, None)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts `new` in the place of the entry of `device`.
+fn change(path: &Path, device: &DeviceId, new: Option<Value>) -> Result<(), TunedError> {
     // What a link in its place leads to is what is kept.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let fail = |doing| move |error| TunedError::Io { path: path.clone(), doing, error };
@@ -149,11 +168,14 @@ pub fn save(path: &Path, entry: &Entry) -> Result<(), TunedError> {
     // Two at once would lose one of two entries. Where the file system has no locks, so be it.
     let _ = flock(&folder, FlockOperation::LockExclusive);
     let (mut document, entries) = read(path)?.unwrap_or_else(|| (empty(), Vec::new()));
-    let place = entry.device.position(entries.iter().map(|old| &old.device));
+    let place = device.position(entries.iter().map(|old| &old.device));
     if let Some(Value::Array(devices)) = document.get_mut("devices") {
-        match place.and_then(|place| devices.get_mut(place)) {
-            Some(old) => *old = entry.to_json(),
-            None => devices.push(entry.to_json()),
+        let old = place.filter(|place| *place < devices.len());
+        match (old, new) {
+            (Some(old), Some(new)) => devices[old] = new,
+            (Some(old), None) => _ = devices.remove(old),
+            (None, Some(new)) => devices.push(new),
+            (None, None) => {}
         }
     }
     let text = format!("{:#}\n", Value::Object(document));

@@ -62,6 +62,21 @@ fn what_is_saved_is_loaded_and_others_stay() {
 }
 
 #[test]
+fn what_is_removed_is_gone_and_others_stay() {
+    let folder = folder();
+    let path = folder.path().join("tuned.json");
+    remove(&path, &device(1, None)).unwrap();
+    assert!(!path.exists(), "there was nothing to remove");
+    for minor in [1, 2] {
+        save(&path, &entry(device(minor, None))).unwrap();
+    }
+    remove(&path, &device(3, None)).unwrap();
+    assert_eq!(load(&path).unwrap().len(), 2);
+    remove(&path, &device(1, None)).unwrap();
+    assert_eq!(load(&path).unwrap(), [entry(device(2, None))]);
+}
+
+#[test]
 fn what_others_wrote_into_it_stays() {
     let folder = folder();
     let path = folder.path().join("tuned.json");

@@ -7,10 +7,10 @@ use crate::config::{
 use crate::facts::Storage;
 use crate::tuning::Tuning;
 
-/// Blocks longer than the built-in ones are for files that hold so many of them: of fewer, little is left to
-/// read while the first is hashed. 32 MiB, not in the page cache, in 1 block took 26.4 ms, in 2 25.5, in 4 25.0,
-/// in 64 22.2.
-const BLOCKS_MIN: u64 = 4;
+/// A setting with more in flight than the built-in one has is for files that hold so many times as much: of
+/// shorter ones, filling the ring and hashing what came last is what takes the time, and not what was
+/// measured. 32 MiB, not in the page cache, in 1 block took 26.4 ms, in 2 25.5, in 4 25.0, in 64 22.2.
+const IN_FLIGHT_TIMES: u64 = 4;
 
 impl Chooser<'_> {
     /// Takes the measured setting where what was measured is what will be done: long direct reads of a local
@@ -33,8 +33,10 @@ impl Chooser<'_> {
         let Tuning { engine, pool_threads, block_bytes, depth, .. } = *tuning;
         let align = self.facts.direct.as_ref().copied().unwrap_or(1);
         let threads = pool_threads.unwrap_or(1);
-        let too_short = block_bytes > self.system.profile.block_bytes
-            && self.facts.len / u64::from(block_bytes) < BLOCKS_MIN;
+        let in_flight_bytes = u64::from(block_bytes) * u64::from(depth);
+        let is_more = in_flight_bytes > self.system.profile.in_flight_bytes.into()
+            || block_bytes > self.system.profile.block_bytes;
+        let len_min = in_flight_bytes.saturating_mul(IN_FLIGHT_TIMES);
         let rules = [
             (
                 !matches!(engine, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool),
@@ -57,8 +59,8 @@ impl Chooser<'_> {
                 format!("{threads} threads of the pool are out of their range"),
             ),
             (
-                too_short,
-                format!("it is for files of {BLOCKS_MIN} blocks of {}", size(block_bytes.into())),
+                is_more && self.facts.len < len_min,
+                format!("it is for files of {} and more", size(len_min)),
             ),
         ];
         match rules.into_iter().find(|(is_wrong, _)| *is_wrong) {

@@ -37,7 +37,7 @@ fn a_measured_setting_is_followed_where_reads_go_past_the_page_cache() {
         ("hardly resident", resident(0.3), true),
         ("a block device", Facts { kind: SourceKind::BlockDevice, ..facts() }, true),
         ("a disk that turns", Facts { rotational: Some(true), seek, ..facts() }, true),
-        ("one built-in block and a bit, four measured ones", four_blocks(), true),
+        ("four times what is in flight", long_enough(), true),
         ("resident", resident(1.0), false),
         ("no direct I/O", Facts { direct: Err("no".to_owned()), ..facts() }, false),
         ("NFS", Facts { storage: Storage::Network, ..facts() }, false),
@@ -56,8 +56,9 @@ fn a_measured_setting_is_followed_where_reads_go_past_the_page_cache() {
     }
 }
 
-fn four_blocks() -> Facts {
-    Facts { len: 4 << 20, ..facts() }
+/// For 24 blocks of 1 MiB in flight.
+fn long_enough() -> Facts {
+    Facts { len: 96 << 20, ..facts() }
 }
 
 #[test]
@@ -97,7 +98,8 @@ fn a_setting_that_does_not_suit_is_left_with_the_reason() {
         (facts(), Ok(Tuning { depth: 1025, ..tuning() }), "1025 in flight"),
         (facts(), Ok(Tuning { pool_threads: Some(0), ..tuning() }), "0 threads"),
         (facts(), Ok(Tuning { engine: EngineKind::Mmap, ..tuning() }), "engine mmap"),
-        (four_blocks(), Ok(Tuning { block_bytes: 2 << 20, ..tuning() }), "4 blocks of 2 MiB"),
+        (Facts { len: 95 << 20, ..facts() }, Ok(tuning()), "files of 96 MiB and more"),
+        (long_enough(), Ok(Tuning { depth: 25, ..tuning() }), "files of 100 MiB and more"),
     ];
     for (facts, found, part) in cases {
         let len = facts.len;

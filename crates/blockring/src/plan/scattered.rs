@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{Plan, Way};
+use crate::advised;
 use crate::batch::Extent;
 use crate::config::Order;
 use crate::error::{BoxError, Error, ErrorKind};
@@ -43,7 +44,9 @@ impl Plan<'_> {
                         len: *len,
                     });
                     let list = Extents::of_list(list.collect());
-                    self.with_extents(list, |job, ring| workers::spread(job, ring, &consume))
+                    self.with_extents(list, advised::for_places, |job, ring| {
+                        workers::spread(job, ring, &consume)
+                    })
                 }
                 _ => extents.iter().try_for_each(|Extent { offset, len }| {
                     self.read_whole(*offset..offset + u64::from(*len), &mut |block| consume(block))

@@ -5,7 +5,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use blockring::{BatchReader, Buffer, CacheMode, Config, EngineKind, Extent, HugePages};
+use blockring::{
+    BatchReader, Buffer, CacheMode, Config, EngineKind, Extent, HugePages, SLAB_BYTES_MAX,
+};
 use hdrhistogram::Histogram;
 
 use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
@@ -16,7 +18,7 @@ use crate::process;
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
 use crate::workload::reading;
-use crate::workload::target::{Target, failed, missing};
+use crate::workload::target::{Target, failed, missing, refused};
 use crate::workload::{parse_cache, parse_engine};
 
 /// Lookups of many keys at once, by how many, against a loop that reads one after another.
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     if !session.announce(&Work { groups: vec![plan(args, &target)], room })? {
         return Ok(true);
     }
-    target.make()?;
+    target.make(&mut session)?;
     session.measure_all(Work { groups: vec![plan(args, &target)], room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
@@ -81,8 +83,14 @@ fn plan<'a>(args: &'a Args, target: &'a Target) -> Planned<'a> {
     let mut planned = Planned::new(group, &target.paths(), ROUNDS);
     let state = if args.cache == CacheMode::Direct { Cache::Any } else { Cache::Cold };
     let time = if args.common.smoke { Duration::from_millis(3) } else { args.time };
-    let cost = Cost::time(time.as_secs_f64() + 0.1, (time.as_secs_f64() * 5e8) as u64);
+    let cost = Cost::time(time.as_secs_f64());
     for batch in &args.batches {
+        let bytes = u64::from(*batch) * u64::from(args.record_size);
+        if bytes > SLAB_BYTES_MAX {
+            let case = Case::new(format!("{batch} at once")).with("batch", batch);
+            planned.add_missing(case, "it would take more than 1 GiB of memory");
+            continue;
+        }
         let case = |way: &str| {
             let case = Case::new(format!("{way}, {batch} at once")).with("way", way);
             case.with("batch", batch).with("cache", args.cache)
@@ -149,10 +157,18 @@ fn at_once(
 }
 
 fn one_by_one(args: &Args, target: &Target, batch: u32, time: Duration) -> Result<Sample, Missing> {
-    let file = open(target, args.cache).map_err(failed)?;
+    let is_aligned = args.record_size.is_multiple_of(4096);
+    if args.cache == CacheMode::Direct && !is_aligned {
+        let why = "a direct read of its own must be of a multiple of 4096 bytes";
+        return Err(Missing::Unavailable(why.to_owned()));
+    }
+    let file = open(target, args.cache).map_err(|error| refused("opening it", &error))?;
     let mut record = Buffer::new(args.record_size, HugePages::Off).map_err(failed)?;
     lookups(target, args, batch, time, |extents| {
         for Extent { offset, len } in extents {
+            if interrupt::is_interrupted() {
+                break;
+            }
             file.read_exact_at(&mut record[..*len as usize], *offset).map_err(failed)?;
             std::hint::black_box(record[0]);
         }

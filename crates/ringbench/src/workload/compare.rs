@@ -10,9 +10,9 @@ use std::rc::Rc;
 use anyhow::{Context, bail};
 
 use crate::args::Common;
-use crate::cache::{self, Cache, Dropping};
+use crate::cache::{self, Cache};
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample};
-use crate::process::{self, Pipeline};
+use crate::process::{self, Pipeline, Took};
 use crate::runner::Rounds;
 use crate::scratch::Scratch;
 use crate::session::{Cost, Planned, Session, Work};
@@ -66,11 +66,19 @@ struct Input<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let metadata = fs::metadata(&args.path).with_context(|| format!("{}", args.path.display()))?;
+    let is_link = fs::symlink_metadata(&args.path).is_ok_and(|metadata| metadata.is_symlink());
+    // A link is followed here, and in a tree nowhere. For other programs, a name that begins with a dash
+    // would be an option.
+    let path = match args.path.as_os_str().as_bytes().starts_with(b"-") {
+        _ if is_link => args.path.canonicalize().unwrap_or_else(|_| args.path.clone()),
+        true => Path::new(".").join(&args.path),
+        false => args.path.clone(),
+    };
+    let metadata = fs::metadata(&path).with_context(|| format!("{}", path.display()))?;
     let is_tree = metadata.is_dir();
     let ringsum = find_ringsum(args)?;
     let (mut bytes, mut files, mut names) = (0, 0, Vec::new());
-    cache::each_file(std::slice::from_ref(&args.path), &mut |path, file| {
+    cache::each_file(std::slice::from_ref(&path), &mut |path, file| {
         bytes += match file.metadata() {
             Ok(metadata) if metadata.is_file() => metadata.len(),
             _ => blockring::Source::open(path).ok().and_then(|source| source.len()).unwrap_or(0),
@@ -80,19 +88,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         names.push(0);
     })?;
     if bytes == 0 {
-        bail!("{}: there is nothing in it to be hashed", args.path.display());
+        bail!("{}: there is nothing in it to be hashed", path.display());
     }
-    let mut session = Session::new("compare", &args.common, std::slice::from_ref(&args.path))?;
+    let mut session = Session::new("compare", &args.common, std::slice::from_ref(&path))?;
     let list = match is_tree {
         true => {
-            let (scratch, mut file) = Scratch::create(&std::env::temp_dir(), "names")?;
-            std::io::Write::write_all(&mut file, &names)?;
+            let scratch = Scratch::create(&std::env::temp_dir())?;
+            fs::write(scratch.path(), &names)?;
             Some(scratch)
         }
         false => None,
     };
     let list = list.as_ref().map(Scratch::path);
-    let input = Input { path: &args.path, bytes, files, list };
+    let input = Input { path: &path, bytes, files, list };
     let found = Found::default();
     if !session
         .announce(&Work { groups: plan(args, &input, &ringsum, &found), room: Vec::new() })?
@@ -169,28 +177,28 @@ fn group<'a>(
             planned.add_missing(case, "it does not fit into memory");
             continue;
         }
-        let (found, bytes, files, paths) =
-            (found.clone(), input.bytes, input.files, paths.to_vec());
-        let cost = Cost::read(bytes);
-        let cost = if primed { Cost { seconds: cost.seconds * 2.0, ..cost } } else { cost };
-        let (programs, again) = (pipeline.clone(), pipeline.clone());
-        planned.add(case, cache, cost, move || {
+        let (found, bytes, files) = (found.clone(), input.bytes, input.files);
+        planned.add(case, cache, Cost::read(bytes), move || {
             let sample = measure(&pipeline, digest, &name, &found)?;
             Ok(Sample { bytes, operations: files, ..sample })
         });
-        planned.get_ready_by(move || {
-            if primed {
-                // What is wrong with it shows when it is measured.
-                let _ = again.run();
-                let _ = Dropping::find().drop_pages(&paths);
-            }
-            if cache == Cache::Cold {
-                programs.load();
-            }
-        });
+        if primed {
+            planned.prime();
+        }
+        if cache == Cache::Cold {
+            planned.get_ready_by(move || load(&needs));
+        }
     }
     add_fio(&mut planned, args, input, cache);
     planned
+}
+
+/// Brings programs into the page cache, with the libraries that they need: they are asked for their version.
+/// (One that does not understand that has been loaded all the same.)
+fn load(programs: &[String]) {
+    for program in programs {
+        let _ = Pipeline::new([program, "--version"]).run();
+    }
 }
 
 fn is_wanted(args: &Args, name: &str) -> bool {
@@ -208,12 +216,7 @@ fn measure(
     found: &Found,
 ) -> Result<Sample, Missing> {
     let took = pipeline.run().map_err(failed)?;
-    let mut sample = Sample {
-        wall_s: took.wall.as_secs_f64(),
-        cpu_s: Some(took.cpu.as_secs_f64()),
-        rss_bytes: Some(took.rss_bytes),
-        ..Sample::default()
-    };
+    let mut sample = of_command(&took);
     if let Some((algorithm, digest)) = digest {
         let digest = digest
             .of(&took.output)
@@ -230,6 +233,16 @@ fn measure(
         sample.digest = Some(digest);
     }
     Ok(sample)
+}
+
+fn of_command(took: &Took) -> Sample {
+    Sample {
+        wall_s: took.wall.as_secs_f64(),
+        cpu_s: Some(took.cpu.as_secs_f64()),
+        rss_bytes: Some(took.rss_bytes),
+        operations: 1,
+        ..Sample::default()
+    }
 }
 
 /// fio reads, and no more; of one file.
@@ -252,10 +265,11 @@ fn add_fio<'a>(planned: &mut Planned<'a>, args: &Args, input: &Input<'a>, cache:
                 depth: 32,
                 jobs: 1,
                 time: None,
+                range_bytes: bytes,
                 bytes,
             };
-            // That of its reads is not that of a command.
-            job.run().map(|sample| Sample { latency_ns: None, operations: 1, ..sample })
+            let took = job.pipeline().run().map_err(failed)?;
+            Ok(Sample { bytes, ..of_command(&took) })
         }),
     }
 }

@@ -1,5 +1,7 @@
 //! fio on the same settings, where it is installed: what others measure.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +25,9 @@ pub(crate) struct Job<'a> {
     /// Threads.
     pub(crate) jobs: u32,
     pub(crate) time: Option<Duration>,
-    /// At most so much, on each thread.
+    /// Of the file.
+    pub(crate) range_bytes: u64,
+    /// So much in all on each thread, where there is no time.
     pub(crate) bytes: u64,
 }
 
@@ -33,18 +37,18 @@ pub(crate) fn unavailable() -> Option<String> {
 }
 
 impl Job<'_> {
-    fn pipeline(&self) -> Pipeline {
+    /// The whole command.
+    pub(crate) fn pipeline(&self) -> Pipeline {
         let mut argv = vec![
             "fio".to_owned(),
             "--name=ringbench".to_owned(),
-            format!("--filename={}", self.path.display().to_string().replace(':', "\\:")),
             format!("--rw={}", if self.random { "randread" } else { "read" }),
             format!("--ioengine={}", self.engine),
             format!("--direct={}", u32::from(self.direct)),
             format!("--bs={}", self.block_bytes),
             format!("--iodepth={}", self.depth),
             format!("--numjobs={}", self.jobs),
-            format!("--size={}", self.bytes),
+            format!("--size={}", self.range_bytes),
             "--group_reporting".to_owned(),
             "--thread".to_owned(),
             "--readonly".to_owned(),
@@ -53,13 +57,25 @@ impl Job<'_> {
             "--percentile_list=50:99:99.5:99.9:99.99".to_owned(),
             "--output-format=json".to_owned(),
         ];
-        if let Some(time) = self.time {
-            argv.push("--time_based".to_owned());
-            argv.push(format!("--runtime={}ms", time.as_millis()));
+        match self.time {
+            Some(time) => {
+                argv.push("--time_based".to_owned());
+                argv.push(format!("--runtime={}ms", time.as_millis()));
+            }
+            None => argv.push(format!("--io_size={}", self.bytes)),
         }
         if self.random {
             argv.push("--norandommap".to_owned());
         }
+        // A colon would end the name.
+        let mut filename = b"--filename=".to_vec();
+        for byte in self.path.as_os_str().as_bytes() {
+            if *byte == b':' {
+                filename.push(b'\\');
+            }
+            filename.push(*byte);
+        }
+        let argv = argv.into_iter().map(OsString::from).chain([OsString::from_vec(filename)]);
         Pipeline::new(argv).capturing()
     }
 
@@ -69,7 +85,8 @@ impl Job<'_> {
     }
 }
 
-/// What fio's own clock says: without its start.
+/// What fio's own clock says, in whole milliseconds: without its start, and without what sets up memory and
+/// the ring, which counts for ours.
 fn parse(output: &[u8]) -> anyhow::Result<Sample> {
     // Before it, fio may say this and that.
     let start = output.iter().position(|byte| *byte == b'{').context("fio printed no JSON")?;
@@ -77,12 +94,8 @@ fn parse(output: &[u8]) -> anyhow::Result<Sample> {
     let job = &json["jobs"][0];
     let read = &job["read"];
     let number = |value: &Value| value.as_f64().context("fio printed something else than expected");
-    // Milliseconds, in whole ones; the rate is of finer ones.
     let bytes = number(&read["io_bytes"])?;
-    let wall_s = match read["bw_bytes"].as_f64() {
-        Some(rate) if rate > 0.0 => bytes / rate,
-        _ => number(&read["runtime"])? / 1e3,
-    };
+    let wall_s = number(&read["runtime"])?.max(1.0) / 1e3;
     let at = |percentile: &str| read["clat_ns"]["percentile"][percentile].as_u64().unwrap_or(0);
     let latency = LatencyNs {
         avg: read["lat_ns"]["mean"].as_f64().unwrap_or(0.0),
@@ -113,7 +126,7 @@ mod tests {
     fn what_fio_prints_is_understood() {
         let output = br#"note: both iodepth >= 1 and synchronous I/O engine are selected
             {"jobs":[{"job_runtime":2000,"usr_cpu":10.0,"sys_cpu":40.0,"read":{"io_bytes":8192000,
-            "bw_bytes":4096000,"runtime":2001,"total_ios":2000,"lat_ns":{"mean":1500.5,"max":9000},
+            "runtime":2000,"total_ios":2000,"lat_ns":{"mean":1500.5,"max":9000},
             "clat_ns":{"percentile":{"50.000000":1400,"99.000000":2000,"99.500000":2100,
             "99.900000":3000,"99.990000":4000}}}}]}"#;
         let sample = parse(output).unwrap();

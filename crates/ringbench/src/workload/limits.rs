@@ -1,21 +1,24 @@
 //! Where the limits are: of reading, of hashing in memory, of copying out of the page cache; which of them
 //! bounds a hasher here, and how far from it ours is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use blockring::{CacheMode, Config, EngineKind, HugePages, Order};
+use anyhow::bail;
+use blockring::{CacheMode, Config, EngineKind, HugePages, Order, Plan, Source};
 
 use crate::args::{Common, parse_size, show_size};
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
+use crate::interrupt;
 use crate::process;
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
+use crate::together::{Together, together};
 use crate::workload::fio;
 use crate::workload::reading::{self, Until};
-use crate::workload::target::{Target, failed};
+use crate::workload::target::{Target, failed, missing};
 
 /// Find the limits of reading, hashing and copying, and which of them bounds ringsum here.
 ///
@@ -56,12 +59,15 @@ const LOOP: &str = "the loop itself";
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let common = &args.common;
     let mut target = Target::new(&args.path, args.size, BYTES_MIN, common.smoke)?;
+    if args.read_max < BYTES_MIN {
+        bail!("less than {} says nothing: take a larger --read-max", show_size(BYTES_MIN));
+    }
     let mut session = Session::new("limits", common, &target.described())?;
     let room = target.room();
     if !session.announce(&Work { groups: plan(args, &target), room })? {
         return Ok(true);
     }
-    target.make()?;
+    target.make(&mut session)?;
     session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
@@ -74,7 +80,7 @@ fn plan<'a>(args: &Args, target: &'a Target) -> Vec<Planned<'a>> {
         reading_group(target, bytes),
         hashing_group(smoke),
         copying_group(target, bytes, smoke),
-        together_group(target),
+        together_group(target, bytes),
         loop_group(target, smoke),
     ]
 }
@@ -121,18 +127,31 @@ fn reading_group(target: &Target, bytes: u64) -> Planned<'_> {
             let job = fio::Job {
                 path: target.path(),
                 random: false,
-                engine: "io_uring",
+                engine: fio_engine(target),
                 direct,
                 block_bytes: FIO_SHAPE.0,
                 depth: FIO_SHAPE.1,
                 jobs: 1,
                 time: None,
+                range_bytes: bytes,
                 bytes,
             };
             job.run()
         }),
     }
     planned
+}
+
+/// What fio calls the engine that ours is here.
+fn fio_engine(target: &Target) -> &'static str {
+    let Ok(source) = Source::open(target.path()) else { return "psync" };
+    let cache = target.has_direct().then_some(CacheMode::Direct);
+    let config = Config { cache, block_bytes: Some(FIO_SHAPE.0), ..Config::default() };
+    match Plan::choose(&source, &config, Order::AnyOrder).map(|plan| plan.engine()) {
+        Ok(EngineKind::IoUring) => "io_uring",
+        Ok(EngineKind::Libaio) => "libaio",
+        _ => "psync",
+    }
 }
 
 fn cores() -> u32 {
@@ -159,20 +178,21 @@ fn hashing_group(smoke: bool) -> Planned<'static> {
     for threads in thread_counts(cores()) {
         let case = Case::new(format!("{threads} threads")).with("threads", threads);
         let case = case.with("what", "BLAKE3");
-        planned.add(case, Cache::Any, Cost::time(0.5, 0), move || Ok(hash(threads, bytes, time)));
+        planned.add(case, Cache::Any, Cost::memory(0.8), move || hash(threads, bytes, time));
     }
     planned
 }
 
-fn hash(threads: u32, bytes: usize, time: Duration) -> Sample {
+fn hash(threads: u32, bytes: usize, time: Duration) -> Result<Sample, Missing> {
     const BLOCK_BYTES: usize = 512 << 10;
-    let barrier = std::sync::Barrier::new(threads as usize + 1);
-    let work = || {
-        // Not zeros: each page is to be one of its own.
-        let memory: Vec<u8> = (0..bytes).map(|i| (i >> 12) as u8 ^ i as u8).collect();
-        barrier.wait();
-        let (start, mut blocks) = (Instant::now(), 0);
-        for block in memory.chunks(BLOCK_BYTES).cycle() {
+    // All of it must fit, four times over.
+    let most = available_bytes() / 4 / u64::from(threads);
+    let bytes = bytes.min(usize::try_from(most).unwrap_or(usize::MAX)).max(BLOCK_BYTES);
+    // Not zeros: each page is to be one of its own.
+    let prepare = |_| (0..bytes).map(|i| (i >> 12) as u8 ^ i as u8).collect::<Vec<u8>>();
+    let hashed = together(threads as usize, prepare, |_, memory, start| {
+        let mut blocks = 0;
+        for block in memory.chunks_exact(BLOCK_BYTES).cycle() {
             std::hint::black_box(blake3::hash(block));
             blocks += 1;
             if start.elapsed() >= time {
@@ -180,29 +200,28 @@ fn hash(threads: u32, bytes: usize, time: Duration) -> Sample {
             }
         }
         blocks
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        barrier.wait();
-        let (start, cpu) = (Instant::now(), process::own_cpu());
-        let blocks: u64 = threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum();
-        Sample {
-            wall_s: start.elapsed().as_secs_f64(),
-            cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
-            bytes: blocks * BLOCK_BYTES as u64,
-            operations: blocks,
-            ..Sample::default()
-        }
+    });
+    let Together { results, wall, cpu } = hashed.map_err(failed)?;
+    let blocks: u64 = results.into_iter().sum();
+    Ok(Sample {
+        wall_s: wall.as_secs_f64(),
+        cpu_s: Some(cpu.as_secs_f64()),
+        bytes: blocks * BLOCK_BYTES as u64,
+        operations: blocks,
+        ..Sample::default()
     })
 }
+
+/// Copying goes on for this long at least: starting threads takes some 0.1 ms.
+const COPYING_S_MIN: f64 = 0.2;
 
 fn copying_group(target: &Target, bytes: u64, smoke: bool) -> Planned<'_> {
     let about =
         "How fast pread copies blocks of 256 KiB out of the page cache, by the number of threads.";
     let lines = Chart::Lines { x: "threads".to_owned(), by: "what".to_owned() };
     let group = Group::new(COPYING, about, Metric::BytesPerS, lines);
-    // Filled by us, since of a device it must be only a part.
     let mut planned = Planned::new(group, &target.paths(), ROUNDS);
+    planned.warms_up = true;
     let bytes = bytes.min(if smoke { 1 << 20 } else { 256 << 20 });
     for threads in thread_counts(cores()) {
         let case = Case::new(format!("{threads} threads")).with("threads", threads);
@@ -215,59 +234,96 @@ fn copying_group(target: &Target, bytes: u64, smoke: bool) -> Planned<'_> {
             ..Config::default()
         };
         let until = Until { bytes, time: None };
-        let cost = Cost { read_bytes: bytes, ..Cost::time(1.0, bytes) };
-        planned.add(case, Cache::Any, cost, move || {
-            let read =
-                || reading::from_start(target.path(), &config, Order::AnyOrder, until, &|_| {});
-            read().and_then(|_| read())
+        let again = config.clone();
+        planned.add(case, Cache::Any, Cost::memory(0.5).reading(bytes), move || {
+            let mut all = Sample { cpu_s: Some(0.0), ..Sample::default() };
+            loop {
+                let order = Order::AnyOrder;
+                let one = reading::from_start(target.path(), &config, order, until, &|_| {})?;
+                all.wall_s += one.wall_s;
+                all.cpu_s = all.cpu_s.zip(one.cpu_s).map(|(all, one)| all + one);
+                all.bytes += one.bytes;
+                all.operations += one.operations;
+                if smoke || all.wall_s >= COPYING_S_MIN || interrupt::is_interrupted() {
+                    break Ok(all);
+                }
+            }
+        });
+        planned.get_ready_by(move || {
+            // What is wrong with it shows when it is measured.
+            let _ = reading::from_start(target.path(), &again, Order::AnyOrder, until, &|_| {});
         });
     }
     planned
 }
 
-fn together_group(target: &Target) -> Planned<'_> {
+fn together_group(target: &Target, bytes: u64) -> Planned<'_> {
     let about = "How fast ringsum hashes this, from the device and from the page cache.";
     let group = Group::new(TOGETHER, about, Metric::BytesPerS, Chart::Bars);
     let mut planned = Planned::new(group, &target.paths(), ROUNDS);
-    let len = target.len();
-    let hash = move |cache: Option<CacheMode>| {
-        let options = ringsum::Options {
-            config: Config { cache, ..Config::default() },
-            ..ringsum::Options::default()
-        };
-        move || {
-            let (start, cpu) = (Instant::now(), process::own_cpu());
-            let digest = ringsum::hash_file(target.path(), &options).map_err(failed)?;
-            Ok::<_, Missing>(Sample {
-                wall_s: start.elapsed().as_secs_f64(),
-                cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
-                bytes: len,
-                operations: 1,
-                digest: Some(digest.hash().to_hex().to_string()),
-                ..Sample::default()
-            })
-        }
-    };
     let case = |name: &str, state| Case::new(name).with("cache state", state);
     let direct = target.has_direct().then_some(CacheMode::Direct);
     let state = if direct.is_some() { Cache::Any } else { Cache::Cold };
-    planned.add(case("ringsum, cold", "cold"), state, Cost::read(len), hash(direct));
-    let memory = fits_into_memory(len);
-    match memory {
+    let hash = move |cache| move || hashing(target.path(), bytes, cache);
+    planned.add(case("ringsum, cold", "cold"), state, Cost::read(bytes), hash(direct));
+    match bytes == target.len() && fits_into_memory(bytes) {
         true => {
-            planned.add(case("ringsum, warm", "warm"), Cache::Warm, Cost::read(len), hash(None))
+            planned.add(case("ringsum, warm", "warm"), Cache::Warm, Cost::read(bytes), hash(None))
         }
-        false => planned.add_missing(case("ringsum, warm", "warm"), "it does not fit into memory"),
+        false => {
+            planned.add_missing(case("ringsum, warm", "warm"), "not all of it fits into memory")
+        }
     }
     planned
 }
 
-/// Whether half of the memory that is available holds so much.
-pub(crate) fn fits_into_memory(bytes: u64) -> bool {
+/// Hashes a file, or as much of its start as a part of a hash can be, as the library does it.
+pub(crate) fn hashing(
+    path: &Path,
+    bytes_max: u64,
+    cache: Option<CacheMode>,
+) -> Result<Sample, Missing> {
+    hashing_with(path, bytes_max, Config { cache, ..Config::default() })
+}
+
+/// The same, with anything told.
+pub(crate) fn hashing_with(path: &Path, bytes_max: u64, config: Config) -> Result<Sample, Missing> {
+    let options = ringsum::Options { config, ..ringsum::Options::default() };
+    let source = Source::open(path).map_err(|error| missing(&error))?;
+    let len = source.len().unwrap_or(0);
+    let (start, cpu) = (Instant::now(), process::own_cpu());
+    let (bytes, digest) = match len <= bytes_max {
+        true => {
+            let digest = ringsum::hash_source(&source, &options).map_err(failed)?;
+            (len, Some(digest.hash().to_hex().to_string()))
+        }
+        false => {
+            let bytes = 1 << bytes_max.max(1 << 20).ilog2();
+            ringsum::hash_range(&source, 0..bytes, &options).map_err(failed)?;
+            (bytes, None)
+        }
+    };
+    Ok(Sample {
+        wall_s: start.elapsed().as_secs_f64(),
+        cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
+        bytes,
+        operations: 1,
+        digest,
+        ..Sample::default()
+    })
+}
+
+/// Memory that programs can still have, in bytes (`MemAvailable`); 0 where the kernel does not say.
+fn available_bytes() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find(|line| line.starts_with("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kib.is_some_and(|kib| bytes <= kib * 512)
+    kib.unwrap_or(0) << 10
+}
+
+/// Whether half of the memory that is available holds so much.
+pub(crate) fn fits_into_memory(bytes: u64) -> bool {
+    bytes <= available_bytes() / 2
 }
 
 fn loop_group(target: &Target, smoke: bool) -> Planned<'_> {
@@ -284,7 +340,7 @@ fn loop_group(target: &Target, smoke: bool) -> Planned<'_> {
     let until = Until { bytes: if smoke { 1 << 20 } else { 4 << 30 }, time: None };
     for (name, order) in [("any order", Order::AnyOrder), ("in order", Order::InOrder)] {
         let config = config.clone();
-        planned.add(Case::new(name), Cache::Any, Cost::time(0.5, 0), move || {
+        planned.add(Case::new(name), Cache::Any, Cost::memory(0.5), move || {
             reading::from_start(target.path(), &config, order, until, &|_| {})
         });
     }
@@ -301,7 +357,7 @@ fn conclude(session: &mut Session<'_>) {
         let group = session.group(group)?;
         group.median(group.case(case)?)
     };
-    let reading = best(session, READING);
+    let reading = best_of_ours(session);
     let hashing = best(session, HASHING);
     let copying = best(session, COPYING);
     let (cold, warm) =
@@ -329,12 +385,8 @@ fn conclude(session: &mut Session<'_>) {
     }
     if let (Some((how, read)), Some((_, hash))) = (reading, hashing) {
         session.conclude(bound(&how, read, hash, cold));
-        if let Some(warm) = warm {
-            session.conclude(format!(
-                "Out of the page cache hashing is the limit, {}B/s; ringsum reaches {:.0} % of it.",
-                show_scaled(hash),
-                warm / hash * 100.0
-            ));
+        if let Some((_, copy)) = copying {
+            session.conclude(bound_warm(hash, copy, warm));
         }
     }
     if let (Some(ours), Some(fio)) = (ours, fio) {
@@ -347,16 +399,46 @@ fn conclude(session: &mut Session<'_>) {
     }
 }
 
+/// The fastest way of reading; fio's is not ours.
+fn best_of_ours(session: &Session<'_>) -> Option<(String, f64)> {
+    let mut group = session.group(READING)?.clone();
+    group.cases.retain(|case| case.name.starts_with("ours"));
+    group.best().map(|(case, rate)| (case.name.clone(), rate))
+}
+
+/// How much of a limit is reached, in words. More than all of it says something of the limit.
+fn reached(ringsum: Option<f64>, limit: f64) -> String {
+    match ringsum.map(|ringsum| ringsum / limit * 100.0) {
+        Some(percent @ ..=103.0) => format!("; ringsum reaches {percent:.0} % of it"),
+        Some(percent) => format!(
+            "; ringsum was measured at {percent:.0} % of it, so that the speed changed meanwhile: measure again"
+        ),
+        None => String::new(),
+    }
+}
+
+/// Which limit comes first out of the page cache, in words.
+fn bound_warm(hash: f64, copy: f64, ringsum: Option<f64>) -> String {
+    let reached = reached(ringsum, hash);
+    let copied = match copy < hash {
+        true => "an engine that copies is bound by that first",
+        false => "so that copying is not what bounds it",
+    };
+    format!(
+        "Out of the page cache a mapping is hashed without a copy, and hashing is the limit, {}B/s{reached}. \
+         Copying alone gives {}B/s: {copied}.",
+        show_scaled(hash),
+        show_scaled(copy)
+    )
+}
+
 /// Which limit comes first, in words.
 fn bound(how: &str, read: f64, hash: f64, ringsum: Option<f64>) -> String {
     let (limit, what) = match read < hash {
         true => (read, "The device is the limit"),
         false => (hash, "Hashing is the limit"),
     };
-    let reached = match ringsum {
-        Some(ringsum) => format!("; ringsum reaches {:.0} % of it", ringsum / limit * 100.0),
-        None => String::new(),
-    };
+    let reached = reached(ringsum, limit);
     format!(
         "{what}: it is read at {}B/s at most ({how}), and all processors hash {}B/s{reached}.",
         show_scaled(read),
@@ -378,6 +460,12 @@ mod tests {
         );
         let fast = bound("512K x 16", 2e10, 1e10, None);
         assert!(fast.starts_with("Hashing is the limit"), "{fast}");
+        let copied = bound_warm(1e10, 5e9, Some(9e9));
+        assert!(
+            copied.contains("reaches 90 %") && copied.contains("bound by that first"),
+            "{copied}"
+        );
+        assert!(bound_warm(1e10, 2e10, None).contains("is not what bounds it"));
     }
 
     #[test]

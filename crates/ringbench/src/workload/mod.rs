@@ -29,3 +29,13 @@ fn parse_cache(text: &str) -> Result<CacheMode, String> {
     let found = CacheMode::ALL.into_iter().find(|cache| cache.name() == text);
     found.ok_or_else(|| format!("one of {}", names.join(", ")))
 }
+
+/// Random numbers from `state`: splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+pub(crate) fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

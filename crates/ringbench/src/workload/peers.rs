@@ -1,6 +1,7 @@
 //! The other programs: how each is called, and where its digest is in what it prints.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use crate::process::Pipeline;
@@ -13,7 +14,7 @@ pub(crate) struct Peer {
     /// The algorithm whose digest it prints, and where.
     pub(crate) digest: Option<(&'static str, Digest)>,
     /// Programs that must be there.
-    pub(crate) needs: Vec<&'static str>,
+    pub(crate) needs: Vec<String>,
 }
 
 /// Where a digest is in what a program prints.
@@ -21,7 +22,10 @@ pub(crate) struct Peer {
 pub(crate) enum Digest {
     /// The first word of so many hexadecimal digits.
     Hex(usize),
-    /// All lines, in whatever order: a digest of them.
+    /// The last, where the name stands before it.
+    LastHex(usize),
+    /// The first words of all lines, in whatever order: a digest of them. (Names that are not UTF-8 are not
+    /// printed alike.)
     Lines,
 }
 
@@ -29,20 +33,29 @@ impl Digest {
     /// `None`: there is none.
     pub(crate) fn of(self, output: &[u8]) -> Option<String> {
         match self {
-            Digest::Hex(digits) => {
+            Digest::Hex(digits) | Digest::LastHex(digits) => {
                 let text = String::from_utf8_lossy(output);
                 let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
                 let is_digest = |word: &&str| {
                     word.len() == digits && word.bytes().all(|byte| byte.is_ascii_hexdigit())
                 };
-                words.find(is_digest).map(str::to_lowercase)
+                let found = match self {
+                    Digest::LastHex(_) => words.rfind(is_digest),
+                    _ => words.find(is_digest),
+                };
+                found.map(str::to_lowercase)
             }
             Digest::Lines => {
-                let mut lines: Vec<&[u8]> = output.split_inclusive(|byte| *byte == b'\n').collect();
-                lines.sort_unstable();
-                let mut hasher = blake3::Hasher::new();
-                lines.iter().for_each(|line| _ = hasher.update(line));
-                (!lines.is_empty()).then(|| hasher.finalize().to_hex().to_string())
+                let words = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                let digest = |line: &[u8]| {
+                    // A line whose name is escaped begins with a backslash.
+                    let line = line.strip_prefix(b"\\").unwrap_or(line).to_vec();
+                    line.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec).unwrap_or_default()
+                };
+                let mut digests: Vec<Vec<u8>> = words.map(digest).collect();
+                digests.sort_unstable();
+                (!digests.is_empty())
+                    .then(|| blake3::hash(&digests.join(&b'\n')).to_hex().to_string())
             }
         }
     }
@@ -64,13 +77,18 @@ pub(crate) fn of_file(ringsum: &Path, path: &Path, threads: &[u32]) -> Vec<Peer>
     let plain = |words: &[&'static str], digest: Option<(&'static str, Digest)>| {
         let pipeline = Pipeline::new(argv(words, Some(path)));
         let pipeline = if digest.is_some() { pipeline.capturing() } else { pipeline };
-        Peer { name: words.join(" "), pipeline, digest, needs: vec![words[0]] }
+        Peer { name: words.join(" "), pipeline, digest, needs: vec![words[0].to_owned()] }
     };
     let ours = |name: &str, options: &[&str]| {
         let mut words = vec![ringsum.as_os_str().to_owned()];
         words.extend(argv(options, Some(path)));
         let pipeline = Pipeline::new(words).capturing();
-        Peer { name: name.to_owned(), pipeline, digest: BLAKE3, needs: Vec::new() }
+        Peer {
+            name: name.to_owned(),
+            pipeline,
+            digest: BLAKE3,
+            needs: vec![ringsum.to_string_lossy().into_owned()],
+        }
     };
     let mut peers = vec![
         ours("ringsum", &[]),
@@ -83,14 +101,14 @@ pub(crate) fn of_file(ringsum: &Path, path: &Path, threads: &[u32]) -> Vec<Peer>
         let pipeline = Pipeline::new(argv(&["b3sum", "--num-threads", &threads], Some(path)));
         let name = format!("b3sum --num-threads {threads}");
         let pipeline = pipeline.capturing();
-        peers.push(Peer { name, pipeline, digest: BLAKE3, needs: vec!["b3sum"] });
+        peers.push(Peer { name, pipeline, digest: BLAKE3, needs: vec!["b3sum".to_owned()] });
     }
     peers.extend([
         Peer { name: "xxhsum".to_owned(), ..plain(&["xxhsum", "-H3"], XXH3) },
         plain(&["sha256sum"], SHA256),
         plain(&["b2sum"], BLAKE2B),
-        plain(&["openssl", "dgst", "-sha256"], SHA256),
-        plain(&["openssl", "dgst", "-blake2b512"], BLAKE2B),
+        plain(&["openssl", "dgst", "-sha256"], Some(("SHA-256", Digest::LastHex(64)))),
+        plain(&["openssl", "dgst", "-blake2b512"], Some(("BLAKE2b", Digest::LastHex(128)))),
         plain(&["rclone", "hashsum", "sha256"], SHA256),
         plain(&["hashdeep", "-c", "sha256"], SHA256),
         plain(&["rhash", "--sha256"], SHA256),
@@ -101,15 +119,23 @@ pub(crate) fn of_file(ringsum: &Path, path: &Path, threads: &[u32]) -> Vec<Peer>
     }
     let from_dd = dd(path, "64K", "").pipeline.into([ringsum]).capturing();
     let name = "dd bs=64K | ringsum".to_owned();
-    peers.push(Peer { name, pipeline: from_dd, digest: BLAKE3, needs: vec!["dd"] });
+    peers.push(Peer {
+        name,
+        pipeline: from_dd,
+        digest: BLAKE3,
+        needs: vec!["dd".to_owned(), ringsum.to_string_lossy().into_owned()],
+    });
     peers
 }
 
 /// A command of the user's, with the path in the place of `{}`.
 pub(crate) fn by_shell(command: &str, path: &Path) -> Peer {
-    let quoted = format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
-    let pipeline = Pipeline::new(["sh", "-c", &command.replace("{}", &quoted)]);
-    Peer { name: command.to_owned(), pipeline, digest: None, needs: vec!["sh"] }
+    let parts: Vec<&[u8]> = path.as_os_str().as_bytes().split(|byte| *byte == b'\'').collect();
+    let quoted = [b"'", &parts.join(&b"'\\''"[..])[..], b"'"].concat();
+    let pieces: Vec<&[u8]> = command.split("{}").map(str::as_bytes).collect();
+    let line = OsString::from_vec(pieces.join(&quoted[..]));
+    let pipeline = Pipeline::new([OsString::from("sh"), "-c".into(), line]);
+    Peer { name: command.to_owned(), pipeline, digest: None, needs: vec!["sh".to_owned()] }
 }
 
 fn dd(path: &Path, size: &str, flags: &str) -> Peer {
@@ -119,7 +145,12 @@ fn dd(path: &Path, size: &str, flags: &str) -> Peer {
     words.extend(flags.split_whitespace().map(OsString::from));
     words.push(input);
     let pipeline = Pipeline::new(words);
-    Peer { name: format!("dd bs={size}{flags}"), pipeline, digest: None, needs: vec!["dd"] }
+    Peer {
+        name: format!("dd bs={size}{flags}"),
+        pipeline,
+        digest: None,
+        needs: vec!["dd".to_owned()],
+    }
 }
 
 /// Commands that hash, or only read, all files of a tree; `list` has their names.
@@ -130,16 +161,22 @@ pub(crate) fn of_tree(ringsum: &Path, tree: &Path, list: &Path, threads: &[u32])
     let by_list = |words: &[&'static str], digest: Option<(&'static str, Digest)>| {
         let pipeline = Pipeline::new(argv(words, None)).reading(list.to_owned());
         let pipeline = if digest.is_some() { pipeline.capturing() } else { pipeline };
-        let needs = words.iter().filter(|word| PROGRAMS.contains(word)).copied().collect();
+        let programs = words.iter().filter(|word| PROGRAMS.contains(word));
+        let needs = programs.map(|program| (*program).to_owned()).collect();
         Peer { name: words.join(" "), pipeline, digest, needs }
     };
     let walking = |words: &[&'static str]| {
         let pipeline = Pipeline::new(argv(words, Some(tree)));
-        Peer { name: words.join(" "), pipeline, digest: None, needs: vec![words[0]] }
+        Peer { name: words.join(" "), pipeline, digest: None, needs: vec![words[0].to_owned()] }
     };
     let most = threads.last().copied().unwrap_or(1);
     let mut peers = vec![
-        Peer { name: "ringsum".to_owned(), pipeline: ours, digest: lines, needs: Vec::new() },
+        Peer {
+            name: "ringsum".to_owned(),
+            pipeline: ours,
+            digest: lines,
+            needs: vec![ringsum.to_string_lossy().into_owned()],
+        },
         Peer { name: "b3sum".to_owned(), ..by_list(&["xargs", "-0", "b3sum"], lines) },
     ];
     for jobs in [most, 16] {
@@ -151,7 +188,7 @@ pub(crate) fn of_tree(ringsum: &Path, tree: &Path, list: &Path, threads: &[u32])
             name: words.join(" "),
             pipeline,
             digest: None,
-            needs: vec!["xargs", "b3sum"],
+            needs: vec!["xargs".to_owned(), "b3sum".to_owned()],
         });
     }
     peers.extend([
@@ -182,8 +219,10 @@ mod tests {
         ] {
             assert_eq!(Digest::Hex(64).of(output.as_bytes()).as_deref(), Some(digest), "{output}");
         }
+        let named_so = format!("SHA2-256({})= {digest}", "0".repeat(64));
+        assert_eq!(Digest::LastHex(64).of(named_so.as_bytes()).as_deref(), Some(digest));
         assert_eq!(Digest::Hex(64).of(b"no such file\n"), None);
-        assert_eq!(Digest::Lines.of(b"b\na\n"), Digest::Lines.of(b"a\nb\n"));
+        assert_eq!(Digest::Lines.of(b"b  x\n\\a  y\n"), Digest::Lines.of(b"a  \xff\nb  x\n"));
         assert_ne!(Digest::Lines.of(b"b\na\n"), Digest::Lines.of(b"a\nc\n"));
         assert_eq!(Digest::Lines.of(b""), None);
     }

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd;
-use std::sync::Barrier;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use crate::interrupt;
 use crate::process;
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
+use crate::together::{Together, together};
 use crate::workload::target::failed;
 
 /// How fast pipes are, by technique: write and read, vmsplice, splice, huge pages, busy loops.
@@ -28,11 +29,11 @@ use crate::workload::target::failed;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Sizes of the pipe
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size,
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
         default_value = "64K,256K,1M")]
     pipe_sizes: Vec<u64>,
     /// What is given to a system call at a time
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size,
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
         default_value = "16K,64K,256K,1M")]
     buffer_sizes: Vec<u64>,
     /// How long each sample goes on
@@ -141,7 +142,7 @@ fn add(planned: &mut Planned<'_>, args: &Args, case: Case, way: Way) {
         .with("pipe", show_size(way.pipe_bytes))
         .with("buffer", show_size(way.buffer_bytes))
         .with("pages", if way.pages == HugePages::Off { "4K" } else { "2M" });
-    let cost = Cost::time(time.as_secs_f64() + 0.01, 0);
+    let cost = Cost::memory(time.as_secs_f64() + 0.01);
     planned.add(case, Cache::Any, cost, move || through(way, time));
 }
 
@@ -205,6 +206,16 @@ fn memory_group(args: &Args) -> Planned<'static> {
 /// Bytes that are sent, at least, before the clock is looked at.
 const LOOK_BYTES: u64 = 1 << 20;
 
+/// And no more sends than this.
+const LOOK_SENDS: u64 = 256;
+
+/// A size that pipes have: the kernel makes others of it.
+fn parse_pipe_size(text: &str) -> Result<u64, String> {
+    let is_one = |size: &u64| size.is_power_of_two() && (4096..=64 << 20).contains(size);
+    let wrong = || "a power of two from 4K to 64M".to_owned();
+    parse_size(text).ok().filter(is_one).ok_or_else(wrong)
+}
+
 fn through(way: Way, time: Duration) -> Result<Sample, Missing> {
     let (reader, writer) = io::pipe().map_err(failed)?;
     let pipe_bytes = way.pipe_bytes as usize;
@@ -219,27 +230,26 @@ fn through(way: Way, time: Duration) -> Result<Sample, Missing> {
     if way.pinned && thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
         return Err(Missing::Unavailable("there is only one processor".to_owned()));
     }
-    let barrier = Barrier::new(2);
-    let cpu = process::own_cpu();
-    let (bytes, start) = thread::scope(|scope| {
-        let source = scope.spawn(|| {
-            pin(way.pinned, 0);
-            source(writer, way, time, &barrier)
-        });
-        // At its end nobody reads any more, which ends a source that still wants to write.
-        let sink = scope.spawn(|| {
-            pin(way.pinned, 1);
-            sink(reader, way, &barrier)
-        });
-        let panicked = || io::Error::other("it panicked");
-        let sunk = sink.join().map_err(|_| panicked())?;
-        source.join().map_err(|_| panicked())??;
-        sunk
-    })
-    .map_err(failed)?;
+    let ends = Mutex::new((Some(reader), Some(writer)));
+    let prepare = |number| {
+        pin(way.pinned, number);
+        let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+        match number {
+            0 => End::sink(ends.0.take(), way),
+            _ => End::source(ends.1.take(), way),
+        }
+    };
+    let moved = together(2, prepare, |_, end, _| match end {
+        // At its end nobody reads or writes any more, which ends the other.
+        Ok(end) => std::mem::replace(end, End::Done).run(way, time),
+        Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
+    });
+    let Together { results, wall, cpu } = moved.map_err(failed)?;
+    let results: Vec<u64> = results.into_iter().collect::<io::Result<_>>().map_err(failed)?;
+    let bytes = results[0];
     Ok(Sample {
-        wall_s: start.elapsed().as_secs_f64(),
-        cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
+        wall_s: wall.as_secs_f64(),
+        cpu_s: Some(cpu.as_secs_f64()),
         bytes,
         operations: bytes / way.buffer_bytes.max(1),
         ..Sample::default()
@@ -258,50 +268,64 @@ fn pin(pinned: bool, which: usize) {
     }
 }
 
-fn sink(pipe: PipeReader, way: Way, barrier: &Barrier) -> io::Result<(u64, Instant)> {
-    let mut memory = Buffer::new(way.buffer_bytes as u32, HugePages::Off);
-    let null = File::options().write(true).open("/dev/null");
-    if let Ok(memory) = &mut memory {
+/// One end of a pipe, with what it needs.
+enum End {
+    Sink(PipeReader, Buffer, File),
+    Gift(DoubleBuffer<PipeWriter>),
+    Source(PipeWriter, Buffer),
+    Done,
+}
+
+impl End {
+    fn sink(pipe: Option<PipeReader>, way: Way) -> io::Result<End> {
+        let pipe = pipe.ok_or(io::ErrorKind::Other)?;
+        let mut memory = memory(way.buffer_bytes, HugePages::Off)?;
         memory.fill(1);
+        Ok(End::Sink(pipe, memory, File::options().write(true).open("/dev/null")?))
     }
-    // Whatever failed, the other one waits here.
-    barrier.wait();
-    let start = Instant::now();
-    let (mut memory, null) = (memory.map_err(io::Error::other)?, null?);
-    let mut bytes = 0;
-    loop {
-        let taken = match way.take {
-            Take::Read => take_by_read(&pipe, &mut memory, way.wait)?,
-            Take::Splice => take_by_splice(&pipe, &null, way.buffer_bytes as usize, way.wait)?,
-        };
-        bytes += taken as u64;
-        if taken == 0 {
-            return Ok((bytes, start));
+
+    fn source(pipe: Option<PipeWriter>, way: Way) -> io::Result<End> {
+        let pipe = pipe.ok_or(io::ErrorKind::Other)?;
+        if way.put == Put::Vmsplice {
+            return Ok(End::Gift(DoubleBuffer::new(pipe, way.pages).map_err(io::Error::other)?));
+        }
+        let mut memory = memory(way.buffer_bytes, way.pages)?;
+        if way.touch != Touch::Never {
+            memory.fill(2);
+        }
+        Ok(End::Source(pipe, memory))
+    }
+
+    /// The bytes that a sink took.
+    fn run(self, way: Way, time: Duration) -> io::Result<u64> {
+        match self {
+            End::Sink(pipe, memory, null) => sink(&pipe, memory, &null, way),
+            End::Gift(memory) => gift(memory, way, time).map(|()| 0),
+            End::Source(pipe, memory) => until(time, way.buffer_bytes, || match way.put {
+                Put::Write => put_by_write(&pipe, &memory),
+                _ => give(&pipe, &memory, way.wait),
+            })
+            .map(|()| 0),
+            End::Done => Ok(0),
         }
     }
 }
 
-fn source(pipe: PipeWriter, way: Way, time: Duration, barrier: &Barrier) -> io::Result<()> {
-    let len = way.buffer_bytes as u32;
-    match way.put {
-        Put::Vmsplice => {
-            let memory = DoubleBuffer::new(pipe, way.pages).map_err(io::Error::other);
-            barrier.wait();
-            gift(memory?, way, time)
-        }
-        Put::Write | Put::VmspliceOne => {
-            let mut memory = Buffer::new(len, way.pages).map_err(io::Error::other);
-            if let Ok(memory) = &mut memory
-                && way.touch != Touch::Never
-            {
-                memory.fill(2);
-            }
-            barrier.wait();
-            let memory = memory?;
-            until(time, len.into(), || match way.put {
-                Put::Write => put_by_write(&pipe, &memory),
-                _ => give(&pipe, &memory, way.wait),
-            })
+fn memory(len: u64, pages: HugePages) -> io::Result<Buffer> {
+    let len = u32::try_from(len).map_err(|_| io::Error::other("a buffer of 4 GiB and more"))?;
+    Buffer::new(len, pages).map_err(io::Error::other)
+}
+
+fn sink(pipe: &PipeReader, mut memory: Buffer, null: &File, way: Way) -> io::Result<u64> {
+    let mut bytes = 0;
+    loop {
+        let taken = match way.take {
+            Take::Read => take_by_read(pipe, &mut memory, way.wait)?,
+            Take::Splice => take_by_splice(pipe, null, way.buffer_bytes as usize, way.wait)?,
+        };
+        bytes += taken as u64;
+        if taken == 0 {
+            return Ok(bytes);
         }
     }
 }
@@ -323,7 +347,7 @@ fn gift(mut memory: DoubleBuffer<PipeWriter>, way: Way, time: Duration) -> io::R
 /// Does it again until the time is over.
 fn until(time: Duration, bytes: u64, mut send: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let start = Instant::now();
-    let between_looks = (LOOK_BYTES / bytes.max(1)).max(1);
+    let between_looks = (LOOK_BYTES / bytes.max(1)).clamp(1, LOOK_SENDS);
     let mut sent = 0_u64;
     loop {
         send()?;
@@ -366,7 +390,7 @@ fn pages_group(smoke: bool) -> Planned<'static> {
         ("2 MiB, reserved", HugePages::Hugetlb),
     ] {
         let case = Case::new(format!("pages of {name}")).with("pages", name);
-        planned.add(case, Cache::Any, Cost::time(0.2, 0), move || register(len, pages));
+        planned.add(case, Cache::Any, Cost::memory(0.2), move || register(len, pages));
     }
     planned
 }

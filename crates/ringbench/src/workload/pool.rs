@@ -5,9 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -18,12 +16,12 @@ use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::interrupt;
-use crate::process;
 use crate::runner::Rounds;
 use crate::scratch::{self, Scratch};
 use crate::session::{Cost, Planned, Session, Work};
-use crate::workload::reading::splitmix;
-use crate::workload::target::failed;
+use crate::together::{Together, together};
+use crate::workload::splitmix;
+use crate::workload::target::{failed, refused};
 
 /// A server in small: threads write blocks in sequence with fsync, and read and verify random ones.
 ///
@@ -46,8 +44,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',',
         default_value = "2,4,8,16,32,64,128,256,512", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Of so many requests one writes, and the others read
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    /// So many requests read for each that writes
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     reads_per_write: u64,
     /// How long each sample goes on
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
@@ -91,21 +89,19 @@ struct Pool {
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (folder, bytes) = check(args)?;
     let mut session = Session::new("pool", &args.common, std::slice::from_ref(&folder))?;
-    let path = match args.path.is_dir() {
-        true => folder.join(format!(".ringbench-pool-{}", std::process::id())),
-        false => args.path.clone(),
-    };
     let blocks = bytes / u64::from(args.block_size);
-    let room = vec![(folder, bytes)];
-    if !session.announce(&Work { groups: plan(args, &path, blocks), room })? {
+    let room = vec![(folder.clone(), bytes)];
+    if !session.announce(&Work { groups: plan(args, &args.path, blocks), room })? {
         return Ok(true);
     }
     // Removed at the end, if it is ours.
-    let _scratch = match args.destroy_existing && path.exists() {
-        true => None,
-        false => Some(Scratch::create_at(&path)?),
+    let scratch = match &args.path {
+        path if path.is_dir() => Some(Scratch::create(&folder)?),
+        path if args.destroy_existing && path.exists() => None,
+        path => Some(Scratch::create_at(path)?),
     };
-    session.measure_all(Work { groups: plan(args, &path, blocks), room: Vec::new() })?;
+    let path = scratch.as_ref().map_or(&*args.path, Scratch::path);
+    session.measure_all(Work { groups: plan(args, path, blocks), room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
 }
@@ -118,7 +114,7 @@ fn check(args: &Args) -> anyhow::Result<(PathBuf, u64)> {
         bail!("a file of {} holds fewer than 8 blocks: take a larger --size", show_size(bytes));
     }
     match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => Ok((path.clone(), bytes)),
+        Ok(_) if path.is_dir() => Ok((path.clone(), bytes)),
         Ok(metadata) if !metadata.is_file() => {
             bail!("{}: it is no regular file, and nothing else is written to", path.display())
         }
@@ -175,7 +171,11 @@ fn add<'a>(
     let case = case
         .with("threads", pool.threads)
         .with("cache", if pool.direct { "direct" } else { "buffered" });
-    let cost = Cost { written_bytes: bytes, ..Cost::time(time.as_secs_f64() + 0.3, bytes) };
+    if pool.direct && !block_bytes.is_multiple_of(512) {
+        planned.add_missing(case, "direct reads and writes are of multiples of 512 bytes");
+        return;
+    }
+    let cost = Cost { written_bytes: bytes, ..Cost::time(time.as_secs_f64() + 0.2) };
     planned.add(case, Cache::Any, cost, move || {
         let store = Store { path, blocks, block_bytes };
         store.serve(pool, time)
@@ -259,11 +259,9 @@ struct Done {
 
 /// What the threads of the pool share.
 struct Shared {
-    requests: AtomicU64,
     /// Blocks that somebody writes, or has written.
     claimed: AtomicU64,
     written: Vec<AtomicBool>,
-    start: Barrier,
 }
 
 impl Store<'_> {
@@ -292,35 +290,32 @@ impl Store<'_> {
     fn serve(&self, pool: Pool, time: Duration) -> Result<Sample, Missing> {
         self.prepare(pool).map_err(failed)?;
         let shared = Shared {
-            requests: AtomicU64::new(0),
             claimed: AtomicU64::new(if pool.write_each == 0 { self.blocks } else { 0 }),
             written: (0..self.blocks).map(|_| AtomicBool::new(pool.write_each == 0)).collect(),
-            start: Barrier::new(pool.threads as usize + 1),
         };
-        let (done, wall, cpu) = thread::scope(|scope| {
-            let work = |seed| {
-                let mut handler = self.open(pool);
-                // Whatever failed, the others wait here.
-                shared.start.wait();
-                handler
-                    .as_mut()
-                    .map_err(again)
-                    .and_then(|handler| handler.work(&shared, seed, time))
-            };
-            let threads: Vec<_> =
-                (0..pool.threads).map(|seed| scope.spawn(move || work(seed.into()))).collect();
-            shared.start.wait();
-            let (start, cpu) = (Instant::now(), process::own_cpu());
-            let joined = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-            });
-            let done: Vec<io::Result<Done>> = joined.collect();
-            (done, start.elapsed(), process::own_cpu() - cpu)
+        let served = together(
+            pool.threads as usize,
+            |_| self.open(pool),
+            |number, handler, start| match handler {
+                Ok(handler) => handler.work(&shared, number as u64, start + time),
+                Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
+            },
+        );
+        let Together { results, wall, cpu } =
+            served.map_err(|error| Missing::Unavailable(error.to_string()))?;
+        let served = results.into_iter().collect::<io::Result<_>>();
+        let sample = served
+            .map_err(|error| refused("one of the threads", &error))
+            .and_then(|done| self.sample(done, wall, cpu));
+        let verified = sample.and_then(|sample| {
+            self.verify_all(&shared).map_err(failed)?;
+            Ok(sample)
         });
-        let done: io::Result<Vec<Done>> = done.into_iter().collect();
-        let sample = self.sample(done.map_err(failed)?, wall, cpu)?;
-        self.verify_all(&shared).map_err(failed)?;
-        Ok(sample)
+        if verified.is_err() {
+            // What is in it is not known: it is filled anew, not taken for full.
+            let _ = File::options().write(true).open(self.path).and_then(|file| file.set_len(0));
+        }
+        verified
     }
 
     fn sample(&self, done: Vec<Done>, wall: Duration, cpu: Duration) -> Result<Sample, Missing> {
@@ -333,6 +328,9 @@ impl Store<'_> {
             all.write_ns.add(one.write_ns).map_err(failed)?;
         }
         let operations = all.reads + all.writes;
+        if operations == 0 && interrupt::is_interrupted() {
+            return Err(Missing::Unavailable("interrupted".to_owned()));
+        }
         let latency = if all.reads > 0 { &all.read_ns } else { &all.write_ns };
         let mut sample = Sample {
             wall_s: wall.as_secs_f64(),
@@ -400,10 +398,6 @@ impl Store<'_> {
     }
 }
 
-fn again(error: &mut io::Error) -> io::Error {
-    std::mem::replace(error, io::ErrorKind::Other.into())
-}
-
 /// One thread of the pool, with an open file of its own.
 struct Handler<'a> {
     store: &'a Store<'a>,
@@ -414,14 +408,17 @@ struct Handler<'a> {
 }
 
 impl Handler<'_> {
-    fn work(&mut self, shared: &Shared, seed: u64, time: Duration) -> io::Result<Done> {
+    fn work(&mut self, shared: &Shared, number: u64, end: Instant) -> io::Result<Done> {
         let histogram = || Histogram::<u64>::new(3).map_err(io::Error::other);
         let mut done = Done { reads: 0, writes: 0, read_ns: histogram()?, write_ns: histogram()? };
-        let start = Instant::now();
-        let mut random = seed;
-        while start.elapsed() < time && !interrupt::is_interrupted() {
-            let request = shared.requests.fetch_add(1, Ordering::Relaxed);
+        let mut random = number;
+        // Not all threads write at once.
+        let mut request = number;
+        loop {
             let began = Instant::now();
+            if began >= end || interrupt::is_interrupted() {
+                return Ok(done);
+            }
             let took = |histogram: &mut Histogram<u64>| {
                 // It grows with what it is given.
                 let _ = histogram.record(began.elapsed().as_nanos() as u64);
@@ -430,7 +427,7 @@ impl Handler<'_> {
                 let index = shared.claimed.fetch_add(1, Ordering::Relaxed);
                 if index >= self.store.blocks {
                     // The file is full.
-                    break;
+                    return Ok(done);
                 }
                 self.write(index)?;
                 shared.written[index as usize].store(true, Ordering::Release);
@@ -440,9 +437,13 @@ impl Handler<'_> {
                 self.read(index)?;
                 took(&mut done.read_ns);
                 done.reads += 1;
+            } else {
+                // Nobody has written anything yet.
+                std::thread::yield_now();
+                continue;
             }
+            request += 1;
         }
-        Ok(done)
     }
 
     fn write(&mut self, index: u64) -> io::Result<()> {

@@ -11,7 +11,7 @@ use crate::case::{Case, Chart, Group, Metric, show_scaled};
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
 use crate::workload::fio;
-use crate::workload::reading::{self, Until};
+use crate::workload::reading::{self, Places, Until};
 use crate::workload::target::{Target, missing};
 use crate::workload::{parse_cache, parse_engine};
 
@@ -62,10 +62,6 @@ pub(crate) struct Args {
     common: Common,
 }
 
-/// Places are made before they are timed; this many are read over and over: 256 MiB of the file, in blocks
-/// of 4 KiB, and 1.5 MiB of memory.
-const PLACES: usize = 65536;
-
 /// Every read of a smaller file is likely to be in some cache below us.
 const BYTES_MIN: u64 = 64 << 20;
 
@@ -79,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     if !session.announce(&Work { groups: plan(args, &target), room })? {
         return Ok(true);
     }
-    target.make()?;
+    target.make(&mut session)?;
     session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
     let depth = args.depths.iter().copied().filter(|depth| *depth <= 32).max();
     conclude(&mut session, depth.unwrap_or(args.depths[0]));
@@ -143,15 +139,17 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
     for depth in depths {
         let case = |way: &str| {
             let case = Case::new(format!("{way}, depth {depth}")).with("way", way);
-            case.with("depth", depth).with("jobs", jobs).with("cache", cache)
+            let case = case.with("depth", depth).with("jobs", jobs).with("cache", cache);
+            // Of the page cache, a part comes back.
+            if cache == CacheMode::Direct { case.with("cache state", "cold") } else { case }
         };
-        // What may be read is not known: as much as 1 GB/s.
-        let bytes =
-            args.count.map_or((time.as_secs_f64() * 1e9) as u64, |n| n * u64::from(block_bytes));
-        let cost = Cost::time(time.as_secs_f64() + 0.1, bytes);
+        let cost = match args.count {
+            Some(count) => Cost::read(count.saturating_mul(block_bytes.into())),
+            None => Cost::time(time.as_secs_f64()),
+        };
         for way in ways(args, cache) {
-            // More than one at a time is nothing that it can do.
             if *depth > 1 && way.engine == EngineKind::Pread {
+                planned.add_missing(case(way.name), "it has one read at a time");
                 continue;
             }
             planned.add(case(way.name), state, cost, move || {
@@ -167,13 +165,17 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
                     ..Config::default()
                 };
                 let source = Source::open(target.path()).map_err(|error| missing(&error))?;
-                let places = reading::random_extents(target.len(), block_bytes, PLACES, args.seed);
-                reading::scattered(&source, &config, &places, until)
+                let places = Places { len: target.len(), block_bytes, seed: args.seed };
+                reading::scattered(&source, &config, places, until)
             });
         }
         for engine in ["io_uring", "libaio"].into_iter().filter(|_| !args.no_fio) {
             let case = case(&format!("fio {engine}"));
-            if let Some(why) = fio::unavailable() {
+            let unavailable = match cache {
+                CacheMode::Dontcache => Some("fio has no such cache mode".to_owned()),
+                _ => fio::unavailable(),
+            };
+            if let Some(why) = unavailable {
                 planned.add_missing(case, why);
                 continue;
             }
@@ -187,7 +189,8 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
                     depth: *depth,
                     jobs,
                     time: args.count.is_none().then_some(time),
-                    bytes: until.bytes.min(target.len()),
+                    range_bytes: target.len(),
+                    bytes: until.bytes / u64::from(jobs),
                 };
                 job.run()
             });

@@ -9,6 +9,7 @@ use blockring::{Block, BoxError, Config, Extent, Order, Plan, Source};
 use crate::case::{Missing, Sample};
 use crate::interrupt;
 use crate::process;
+use crate::workload::splitmix;
 use crate::workload::target::missing;
 
 /// How long a sample goes on: until so much is read, or so much time has passed.
@@ -34,39 +35,71 @@ impl std::error::Error for Enough {}
 struct Counter {
     start: Instant,
     time: Option<Duration>,
+    /// Blocks that must come before the time counts: twice what is in flight.
+    blocks_min: u64,
     bytes: AtomicU64,
     blocks: AtomicU64,
+    /// When the first block was there, and when it was enough, in nanoseconds after the start; 0: not yet.
+    first_ns: AtomicU64,
+    enough_ns: AtomicU64,
 }
 
 /// After so many blocks the clock is looked at: less than 1 % of the 300 ns that a block may cost.
 const BLOCKS_PER_LOOK: u64 = 16;
 
+/// A sample that must wait for its blocks ends after so many times its time all the same.
+const PATIENCE: u32 = 10;
+
 impl Counter {
-    fn new(time: Option<Duration>) -> Counter {
-        let (bytes, blocks) = (AtomicU64::new(0), AtomicU64::new(0));
-        Counter { start: Instant::now(), time, bytes, blocks }
+    fn new(time: Option<Duration>, depth: u32) -> Counter {
+        let zero = || AtomicU64::new(0);
+        let blocks_min = 2 * u64::from(depth);
+        let (bytes, blocks, first_ns, enough_ns) = (zero(), zero(), zero(), zero());
+        let start = Instant::now();
+        Counter { start, time, blocks_min, bytes, blocks, first_ns, enough_ns }
     }
 
     fn count(&self, block: &Block<'_>) -> Result<(), BoxError> {
-        self.bytes.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
         let blocks = self.blocks.fetch_add(1, Ordering::Relaxed);
-        if interrupt::is_interrupted() {
+        if blocks == 0 && self.time.is_some() {
+            // From here on it is counted: memory and ring are there, and the device is busy.
+            self.first_ns.store(self.now_ns(), Ordering::Relaxed);
+            return Ok(());
+        }
+        self.bytes.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
+        // Large blocks take a while each.
+        let looks = blocks.is_multiple_of(BLOCKS_PER_LOOK) || block.bytes.len() >= 65536;
+        if interrupt::is_interrupted() || (looks && self.is_over()) {
+            // What is in flight is waited for, and counts no more, nor does the time of that.
+            let now = self.now_ns();
+            let _ = self.enough_ns.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             return Err(Enough.into());
         }
-        match self.time {
-            // Large blocks take a while each.
-            Some(time)
-                if (blocks.is_multiple_of(BLOCKS_PER_LOOK) || block.bytes.len() >= 65536)
-                    && self.start.elapsed() >= time =>
-            {
-                Err(Enough.into())
-            }
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    fn now_ns(&self) -> u64 {
+        (self.start.elapsed().as_nanos() as u64).max(1)
     }
 
     fn is_over(&self) -> bool {
-        interrupt::is_interrupted() || self.time.is_some_and(|time| self.start.elapsed() >= time)
+        let Some(time) = self.time else { return interrupt::is_interrupted() };
+        let (elapsed, blocks) = (self.start.elapsed(), self.blocks.load(Ordering::Relaxed));
+        interrupt::is_interrupted()
+            || (elapsed >= time && blocks > self.blocks_min)
+            || elapsed >= time * PATIENCE
+    }
+
+    /// Bytes, blocks, and the time that they took.
+    fn counted(&self) -> (u64, u64, Duration) {
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let end_ns = match load(&self.enough_ns) {
+            0 => self.now_ns(),
+            enough => enough,
+        };
+        let uncounted = u64::from(load(&self.first_ns) > 0);
+        let wall = Duration::from_nanos(end_ns.saturating_sub(load(&self.first_ns)));
+        (load(&self.bytes), load(&self.blocks) - uncounted, wall)
     }
 }
 
@@ -94,7 +127,7 @@ pub(crate) fn from_start(
     let plan = Plan::choose(&source, config, order).map_err(|error| missing(&error))?;
     let range = 0..source.len().unwrap_or(0).min(until.bytes);
     let cpu = process::own_cpu();
-    let counter = Counter::new(until.time);
+    let counter = Counter::new(until.time, config.depth.unwrap_or(1));
     let result = match order {
         Order::AnyOrder => plan.range_any_order(range, |block| {
             work(block.bytes);
@@ -106,47 +139,65 @@ pub(crate) fn from_start(
         }),
     };
     unless_enough(result)?;
-    Ok(sample(&plan, &counter, cpu))
+    sample(&plan, &counter, cpu)
 }
 
-/// A sample of random reads: `extents` over and over, from a different one each time, until it is enough.
+/// Where random reads go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    pub(crate) len: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) seed: u64,
+}
+
+/// Places that are made at once: a quarter of a millisecond's work, which half a second and more of reading
+/// follows.
+const PLACES_AT_ONCE: usize = 65536;
+
+/// A sample of random reads, none of them twice but by chance.
 pub(crate) fn scattered(
     source: &Source,
     config: &Config,
-    extents: &[Extent],
+    places: Places,
     until: Until,
 ) -> Result<Sample, Missing> {
+    let Places { len, block_bytes, seed } = places;
     let plan = Plan::choose(source, config, Order::AnyOrder).map_err(|error| missing(&error))?;
     let cpu = process::own_cpu();
-    let counter = Counter::new(until.time);
+    let counter = Counter::new(until.time, config.depth.unwrap_or(1));
+    let mut pass = 0;
     while !counter.is_over() {
-        let read = counter.bytes.load(Ordering::Relaxed);
-        let longest = extents.iter().map(|extent| u64::from(extent.len)).max().unwrap_or(0);
-        let left = until.bytes.saturating_sub(read) / longest.max(1);
-        let part = &extents[..extents.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-        if part.is_empty() {
+        let left = until.bytes.saturating_sub(counter.bytes.load(Ordering::Relaxed));
+        let count = usize::try_from(left / u64::from(block_bytes)).unwrap_or(usize::MAX);
+        let extents =
+            random_extents(len, block_bytes, count.min(PLACES_AT_ONCE), seed ^ (pass << 32));
+        if extents.is_empty() {
             break;
         }
-        unless_enough(plan.extents_any_order(part, |block| counter.count(&block)))?;
+        unless_enough(plan.extents_any_order(&extents, |block| counter.count(&block)))?;
+        pass += 1;
     }
-    Ok(sample(&plan, &counter, cpu))
+    sample(&plan, &counter, cpu)
 }
 
-fn sample(plan: &Plan<'_>, counter: &Counter, cpu: Duration) -> Sample {
-    let wall = counter.start.elapsed();
+fn sample(plan: &Plan<'_>, counter: &Counter, cpu: Duration) -> Result<Sample, Missing> {
+    let (bytes, operations, wall) = counter.counted();
+    if bytes == 0 && counter.time.is_some() {
+        let why = "not even two blocks came in this time: take a longer --time, or a larger file";
+        return Err(Missing::Unavailable(why.to_owned()));
+    }
     let latency = plan.stats().and_then(|stats| stats.latency());
-    Sample {
+    Ok(Sample {
         wall_s: wall.as_secs_f64(),
         cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
-        bytes: counter.bytes.load(Ordering::Relaxed),
-        operations: counter.blocks.load(Ordering::Relaxed),
+        bytes,
+        operations,
         latency_ns: latency.map(Into::into),
         ..Sample::default()
-    }
+    })
 }
 
-/// Random places in `len` bytes, each at a multiple of `block_bytes`, the same for the same `seed`: splitmix64
-/// (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// Random places in `len` bytes, each at a multiple of `block_bytes`, the same for the same `seed`.
 pub(crate) fn random_extents(len: u64, block_bytes: u32, count: usize, seed: u64) -> Vec<Extent> {
     let blocks = (len / u64::from(block_bytes)).max(1);
     let mut state = seed;
@@ -155,14 +206,6 @@ pub(crate) fn random_extents(len: u64, block_bytes: u32, count: usize, seed: u64
         Extent { offset, len: block_bytes.min(len.min(u32::MAX.into()) as u32) }
     };
     (0..count).map(next).collect()
-}
-
-pub(crate) fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -184,7 +227,7 @@ mod tests {
     #[test]
     fn a_sample_ends_where_it_should() {
         let folder = tempfile::tempdir().unwrap();
-        let scratch = crate::scratch::Scratch::with_random(folder.path(), "t", 1 << 20).unwrap();
+        let scratch = crate::scratch::Scratch::with_random(folder.path(), 1 << 20).unwrap();
         let config = Config { block_bytes: Some(4096), depth: Some(4), ..Config::default() };
         let until = |bytes, time| Until { bytes, time };
         let read =
@@ -192,10 +235,12 @@ mod tests {
         let all = read(until(u64::MAX, None));
         assert_eq!((all.bytes, all.operations), (1 << 20, 256));
         assert_eq!(read(until(8192, None)).operations, 2);
-        assert!(read(until(u64::MAX, Some(Duration::from_nanos(1)))).operations < 256);
+        let short = read(until(u64::MAX, Some(Duration::from_nanos(1))));
+        assert!((1..256).contains(&short.operations), "{short:?}");
+        assert_eq!(short.bytes, short.operations * 4096);
         let source = Source::open(scratch.path()).unwrap();
-        let extents = random_extents(1 << 20, 4096, 10, 1);
-        let sample = scattered(&source, &config, &extents, until(25 * 4096, None)).unwrap();
-        assert_eq!(sample.operations, 25, "the list twice, and half of it");
+        let places = Places { len: 1 << 20, block_bytes: 4096, seed: 1 };
+        let sample = scattered(&source, &config, places, until(70_000 * 4096, None)).unwrap();
+        assert_eq!(sample.operations, 70_000, "the list once, and a part of the next");
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     if !session.announce(&Work { groups: plan(args, &target), room })? {
         return Ok(true);
     }
-    target.make()?;
+    target.make(&mut session)?;
     session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
@@ -193,9 +193,8 @@ fn grid_group<'a>(args: &Args, target: &'a Target, grid: Grid) -> Planned<'a> {
 
 fn cost(target: &Target, time: Duration, cache: CacheMode) -> Cost {
     let dropping = if cache == CacheMode::Direct { 0.0 } else { 0.5 };
-    // Nothing is faster than 10 GB/s.
-    let bytes = target.len().min((time.as_secs_f64() * 1e10) as u64);
-    Cost::time(time.as_secs_f64() + 0.02 + dropping, bytes)
+    let cost = Cost::time(time.as_secs_f64()).at_most(target.len());
+    Cost { seconds: cost.seconds + dropping, ..cost }
 }
 
 fn ways_group<'a>(args: &Args, target: &'a Target, cache: CacheMode) -> Planned<'a> {

@@ -10,14 +10,15 @@ use blockring::{CacheMode, Config, Order, Plan, Source};
 use crate::args::show_size;
 use crate::case::Missing;
 use crate::scratch::Scratch;
+use crate::session::Session;
 
 /// Something with places to read at.
 #[derive(Debug)]
 pub(crate) struct Target {
     path: PathBuf,
     len: u64,
+    is_folder: bool,
     /// Made when it is first needed: a plan that is only shown makes nothing.
-    folder: Option<PathBuf>,
     scratch: Option<Scratch>,
 }
 
@@ -41,9 +42,10 @@ impl Target {
         let kind = metadata.file_type();
         if kind.is_dir() {
             let len = if smoke { SMOKE_BYTES } else { own_bytes };
-            let name = format!(".ringbench-read-{}", std::process::id());
-            let folder = Some(path.to_owned());
-            return Ok(Target { path: path.join(name), len, folder, scratch: None });
+            if len < bytes_min && !smoke {
+                bail!("less than {} says nothing: take a larger --size", show_size(bytes_min));
+            }
+            return Ok(Target { path: path.to_owned(), len, is_folder: true, scratch: None });
         }
         if !kind.is_file() && !kind.is_block_device() {
             bail!("{}: it is no regular file, folder or block device", path.display());
@@ -61,37 +63,39 @@ impl Target {
         if len < 4096 {
             bail!("{}: it has {len} bytes, and at least one block of 4096 is read", path.display());
         }
-        Ok(Target { path: path.to_owned(), len, folder: None, scratch: None })
+        Ok(Target { path: path.to_owned(), len, is_folder: false, scratch: None })
     }
 
-    /// What of it the environment is described by.
+    /// What the environment is described by: the file, as soon as there is one.
     pub(crate) fn described(&self) -> Vec<PathBuf> {
-        vec![self.folder.clone().unwrap_or_else(|| self.path.clone())]
+        vec![self.path().to_owned()]
     }
 
     /// Room that it takes.
     pub(crate) fn room(&self) -> Vec<(PathBuf, u64)> {
-        self.folder.iter().map(|folder| (folder.clone(), self.len)).collect()
+        if self.is_folder { vec![(self.path.clone(), self.len)] } else { Vec::new() }
     }
 
-    /// Makes the file, where one is to be made.
+    /// Makes the file, where one is to be made; then it is what is described.
     ///
     /// # Errors
     ///
     /// It cannot be made.
-    pub(crate) fn make(&mut self) -> anyhow::Result<()> {
-        if let (Some(folder), None) = (&self.folder, &self.scratch) {
-            self.scratch = Some(Scratch::with_random(folder, "read", self.len)?);
+    pub(crate) fn make(&mut self, session: &mut Session<'_>) -> anyhow::Result<()> {
+        if self.is_folder && self.scratch.is_none() {
+            self.scratch = Some(Scratch::with_random(&self.path, self.len)?);
+            session.look_at(&self.described());
         }
         Ok(())
     }
 
+    /// What is read; before it is made, the folder.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.scratch.as_ref().map_or(&self.path, Scratch::path)
     }
 
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        vec![self.path.clone()]
+        vec![self.path().to_owned()]
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -101,7 +105,7 @@ impl Target {
     /// Whether it offers direct I/O. A file that is not made yet: whether its folder does is not known, and
     /// taken for granted.
     pub(crate) fn has_direct(&self) -> bool {
-        let Ok(source) = Source::open(&self.path) else { return true };
+        let Ok(source) = Source::open(self.path()) else { return true };
         let config = Config { cache: Some(CacheMode::Direct), ..Config::default() };
         Plan::choose(&source, &config, Order::AnyOrder).is_ok()
     }
@@ -123,4 +127,15 @@ pub(crate) fn missing(error: &blockring::Error) -> Missing {
 /// Any error, as the reason of a case that should have run.
 pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Missing {
     Missing::Failed(format!("{:#}", error.into()))
+}
+
+/// An error of a system call that asks for what not every kernel or file system has.
+pub(crate) fn refused(what: &str, error: &std::io::Error) -> Missing {
+    let why = format!("{what}: {error}");
+    match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM | libc::ENOMEM) => {
+            Missing::Unavailable(why)
+        }
+        _ => Missing::Failed(why),
+    }
 }

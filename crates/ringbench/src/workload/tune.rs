@@ -5,21 +5,23 @@
 //! again in turn, and only a winner that wins there, too, is written down.
 
 use std::env;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use blockring::{EngineKind, Source, Tuning, Tunings};
+use anyhow::{Context, bail};
+use blockring::{Config, EngineKind, Source, Tuning, Tunings};
 use ringsum::tuned::{self, DeviceId, Entry};
 
 use crate::advice;
 use crate::args::{Common, parse_size, show_size};
 use crate::cache::Cache;
-use crate::case::{Case, Chart, Group, Metric, Sample, show_scaled};
-use crate::process;
+use crate::case::{Case, Chart, Group, Metric, show_scaled};
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
-use crate::workload::target::{Target, failed};
+use crate::workload::limits;
+use crate::workload::target::Target;
 
 /// Find the best settings for a device, and write them to where ringsum reads them.
 ///
@@ -34,6 +36,9 @@ pub(crate) struct Args {
     /// Of the file that is made in a folder
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     size: u64,
+    /// Read no more than this of it, each time
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
+    read_max: u64,
     /// Where to write [default: $XDG_CONFIG_HOME/ringsum/tuned.json, or ~/.config/ringsum/tuned.json]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -66,17 +71,25 @@ struct Settings {
     depth: u32,
 }
 
-/// What a plan takes without being told.
-const BUILT_IN: Settings =
-    Settings { engine: EngineKind::IoUring, block_bytes: 512 << 10, depth: 16 };
-
 impl Settings {
+    /// What a plan takes without being told.
+    fn built_in() -> Settings {
+        let Tuning { engine, block_bytes, depth, .. } = Tuning::built_in();
+        Settings { engine, block_bytes, depth }
+    }
+
     fn name(self) -> String {
         format!("{}, {} x {}", self.engine, show_size(self.block_bytes.into()), self.depth)
     }
 
     fn pool_threads(self) -> Option<u32> {
         (self.engine == EngineKind::Pool).then_some(self.depth)
+    }
+
+    /// The very way that `ringsum` takes them.
+    fn config(self) -> Config {
+        let tuned = Tunings::new(move |_| Some(Ok(self.tuning())));
+        Config { tuned: Some(tuned), ..Config::default() }
     }
 
     fn tuning(self) -> Tuning {
@@ -144,108 +157,146 @@ impl Step {
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let common = &args.common;
     let mut target = Target::new(&args.path, args.size, BYTES_MIN, common.smoke)?;
+    if args.read_max < BYTES_MIN {
+        bail!("less than {} says nothing: take a larger --read-max", show_size(BYTES_MIN));
+    }
     let path = config_path(args)?;
+    // Before anything is measured: there may be nothing to write it down for.
+    let device = device_of(&args.path)?;
+    let before = tuned::load(&path)?;
     let mut session = Session::new("tune", common, &target.described())?;
+    let search = Search { bytes_max: args.read_max };
+    let built_in = Settings::built_in();
     // So large are all plans of its kind.
     let mut groups: Vec<_> =
-        Step::ALL.iter().map(|step| step_group(&target, *step, BUILT_IN)).collect();
-    groups.push(final_group(&target, Settings { depth: 8, ..BUILT_IN }));
+        Step::ALL.iter().map(|step| search.step(&target, *step, built_in)).collect();
+    groups.push(search.last_word(&target, Settings { depth: 8, ..built_in }));
     let room = target.room();
     if !session.announce(&Work { groups, room })? {
         return Ok(true);
     }
-    target.make()?;
-    // Before anything is measured: there may be nothing to write it down for.
-    let device = device_of(&target)?;
-    let before = tuned::load(&path)?;
-    let mut best = BUILT_IN;
+    target.make(&mut session)?;
+    if !common.smoke {
+        check_followed(&session, &target)?;
+    }
+    let mut best = built_in;
     for step in Step::ALL {
         if session.goes_on() {
-            let group = session.measure(step_group(&target, step, best))?;
+            let group = session.measure(search.step(&target, step, best))?;
             best = better(group, &step.candidates(best));
         }
     }
-    if session.goes_on() && best != BUILT_IN {
-        session.measure(final_group(&target, best))?;
+    if session.goes_on() && best != built_in {
+        session.measure(search.last_word(&target, best))?;
     }
     if session.goes_on() {
+        let writes = !args.no_write && !common.smoke;
         let known = tuned::applicable(&before, &tuned::kernel_release(), &device).is_some();
-        let entry = verdict(&mut session, device, best, known);
-        match entry.filter(|_| !args.no_write && !common.smoke) {
-            Some(entry) => {
+        match verdict(&mut session, device.clone(), best) {
+            Some(entry) if writes => {
                 tuned::save(&path, &entry)?;
                 session.conclude(format!("Written to {}.", path.display()));
             }
-            None => session.conclude("Nothing was written."),
+            None if writes && known => {
+                tuned::remove(&path, &device)?;
+                let path = path.display();
+                session.conclude(format!("What was found before was taken out of {path}."));
+            }
+            _ => session.conclude("Nothing was written."),
         }
     }
     session.finish()
+}
+
+/// Whether `ringsum` would follow a setting here at all: otherwise all candidates are the same.
+fn check_followed(session: &Session<'_>, target: &Target) -> anyhow::Result<()> {
+    // What stays in the page cache shows in the plan.
+    let _ = session.drop_pages(&target.paths());
+    let candidate = Settings { block_bytes: 256 << 10, depth: 8, ..Settings::built_in() };
+    let source = Source::open(target.path())?;
+    let plan = ringsum::plan(&source, &candidate.config())?;
+    if plan.block_bytes() == u64::from(candidate.block_bytes) {
+        return Ok(());
+    }
+    let why = |what: &str| plan.choices().iter().find(|choice| choice.what == what);
+    let why = why("tuned").or(why("cache")).map_or("", |choice| &*choice.why);
+    bail!("{}: settings for cold files are not followed here: {why}", target.path().display())
 }
 
 fn config_path(args: &Args) -> anyhow::Result<PathBuf> {
     if let Some(path) = &args.config {
         return Ok(path.clone());
     }
+    if let Some(user) = env::var_os("SUDO_USER").filter(|user| user != "root" && !args.no_write) {
+        bail!(
+            "under sudo, settings would be written for root, and not for {0}: name {0}'s with --config \
+             ~{0}/.config/ringsum/tuned.json",
+            user.to_string_lossy()
+        );
+    }
     let (xdg, home) = (env::var_os("XDG_CONFIG_HOME"), env::var_os("HOME"));
     tuned::default_path(xdg.as_deref(), home.as_deref())
         .context("neither XDG_CONFIG_HOME nor HOME is set: name a file with --config")
 }
 
-fn device_of(target: &Target) -> anyhow::Result<DeviceId> {
-    let source = Source::open(target.path())?;
-    Ok(DeviceId::of(source.device())?)
+fn device_of(path: &Path) -> anyhow::Result<DeviceId> {
+    let metadata = fs::metadata(path)?;
+    let device = match metadata.file_type().is_block_device() {
+        true => metadata.st_rdev(),
+        false => metadata.st_dev(),
+    };
+    Ok(DeviceId::of(device)?)
 }
 
-fn add<'a>(
-    planned: &mut Planned<'a>,
-    target: &'a Target,
-    name: String,
-    settings: Option<Settings>,
-) {
-    let mut case = Case::new(name).with("cache state", "cold");
-    if let Some(Settings { engine, block_bytes, depth }) = settings {
-        let block = show_size(block_bytes.into());
-        case = case.with("engine", engine).with("block", block).with("depth", depth);
-    }
-    // The very way that ringsum takes them.
-    let tuned = settings.map(|settings| Tunings::new(move |_| Some(Ok(settings.tuning()))));
-    let config = blockring::Config { tuned, ..blockring::Config::default() };
-    let options = ringsum::Options { config, ..ringsum::Options::default() };
-    planned.add(case, Cache::Cold, Cost::read(target.len()), move || {
-        let (start, cpu) = (Instant::now(), process::own_cpu());
-        let digest = ringsum::hash_file(target.path(), &options).map_err(failed)?;
-        Ok(Sample {
-            wall_s: start.elapsed().as_secs_f64(),
-            cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
-            bytes: target.len(),
-            operations: 1,
-            digest: Some(digest.hash().to_hex().to_string()),
-            ..Sample::default()
-        })
-    });
+/// How candidates are measured.
+struct Search {
+    /// Of a longer source, the start.
+    bytes_max: u64,
 }
 
-fn step_group<'a>(target: &'a Target, step: Step, best: Settings) -> Planned<'a> {
-    let about = "How fast ringsum hashes a cold file: the best settings so far, and others.";
-    let group = Group::new(step.name(), about, Metric::BytesPerS, Chart::Bars);
-    let mut planned = Planned::new(group, &target.paths(), ROUNDS);
-    for settings in step.candidates(best) {
-        add(&mut planned, target, settings.name(), Some(settings));
-    }
-    planned
-}
-
-const FINAL: &str = "5: the best against the built-in";
+const LAST_WORD: &str = "5: the best against the built-in";
 const BUILT_IN_CASE: &str = "built-in";
 const BEST_CASE: &str = "best";
 
-fn final_group<'a>(target: &'a Target, best: Settings) -> Planned<'a> {
-    let about = "How fast ringsum hashes a cold file with what it would do anyway, and with what was found.";
-    let group = Group::new(FINAL, about, Metric::BytesPerS, Chart::Bars);
-    let mut planned = Planned::new(group, &target.paths(), FINAL_ROUNDS);
-    add(&mut planned, target, BUILT_IN_CASE.to_owned(), None);
-    add(&mut planned, target, BEST_CASE.to_owned(), Some(best));
-    planned
+impl Search {
+    fn step<'a>(&self, target: &'a Target, step: Step, best: Settings) -> Planned<'a> {
+        let about = "How fast ringsum hashes a cold file: the best settings so far, and others.";
+        let group = Group::new(step.name(), about, Metric::BytesPerS, Chart::Bars);
+        let mut planned = Planned::new(group, &target.paths(), ROUNDS);
+        for settings in step.candidates(best) {
+            self.add(&mut planned, target, settings.name(), Some(settings));
+        }
+        planned
+    }
+
+    fn last_word<'a>(&self, target: &'a Target, best: Settings) -> Planned<'a> {
+        let about = "How fast ringsum hashes a cold file with what it would do anyway, and with what was found.";
+        let group = Group::new(LAST_WORD, about, Metric::BytesPerS, Chart::Bars);
+        let mut planned = Planned::new(group, &target.paths(), FINAL_ROUNDS);
+        self.add(&mut planned, target, BUILT_IN_CASE.to_owned(), None);
+        self.add(&mut planned, target, BEST_CASE.to_owned(), Some(best));
+        planned
+    }
+
+    fn add<'a>(
+        &self,
+        planned: &mut Planned<'a>,
+        target: &'a Target,
+        name: String,
+        settings: Option<Settings>,
+    ) {
+        let mut case = Case::new(name).with("cache state", "cold");
+        if let Some(Settings { engine, block_bytes, depth }) = settings {
+            let block = show_size(block_bytes.into());
+            case = case.with("engine", engine).with("block", block).with("depth", depth);
+        }
+        let config = settings.map_or_else(Config::default, Settings::config);
+        let bytes = target.len().min(self.bytes_max);
+        let bytes_max = self.bytes_max;
+        planned.add(case, Cache::Cold, Cost::read(bytes), move || {
+            limits::hashing_with(target.path(), bytes_max, config.clone())
+        });
+    }
 }
 
 /// The candidate to go on with: the first, unless another is better by enough.
@@ -261,53 +312,32 @@ fn better(group: &Group, candidates: &[Settings]) -> Settings {
     best
 }
 
-/// Says what was found. What is to be written down, if anything: the built-in settings only where others are
-/// written there (`known`).
-fn verdict(
-    session: &mut Session<'_>,
-    device: DeviceId,
-    best: Settings,
-    known: bool,
-) -> Option<Entry> {
-    let rates = session.group(FINAL).and_then(|group| {
+/// Says what was found. What is to be written down, if that is better than what is built in.
+fn verdict(session: &mut Session<'_>, device: DeviceId, best: Settings) -> Option<Entry> {
+    let rates = session.group(LAST_WORD).and_then(|group| {
         let (built_in, best) = (group.case(BUILT_IN_CASE)?, group.case(BEST_CASE)?);
-        let gain = advice::differ(group.metric, &group.values(built_in), &group.values(best));
-        Some((group.median(built_in)?, group.median(best)?, gain.unwrap_or(1.0)))
+        let gain = advice::differ(group.metric, &group.values(built_in), &group.values(best))?;
+        (gain >= WRITE_GAIN_MIN).then_some((group.median(built_in)?, group.median(best)?, gain))
     });
-    let (settings, built_in_rate, rate) = match rates {
-        Some((built_in, rate, gain)) if gain >= WRITE_GAIN_MIN => {
-            session.result("built_in_bytes_per_s", built_in);
-            session.result("best_bytes_per_s", rate);
-            session.conclude(format!(
-                "{} hashes {}B/s, {:.1} % more than the built-in settings.",
-                best.name(),
-                show_scaled(rate),
-                (gain - 1.0) * 100.0
-            ));
-            (best, built_in, rate)
-        }
-        rates => {
-            let tried = match best == BUILT_IN {
-                true => "nothing that was tried is better".to_owned(),
-                false => format!(
-                    "measured again in turn, {} is not better beyond the noise",
-                    best.name()
-                ),
-            };
-            session.conclude(format!(
-                "The built-in settings ({}) are right here: {tried}.",
-                BUILT_IN.name()
-            ));
-            if !known {
-                return None;
+    let Some((built_in_rate, rate, gain)) = rates else {
+        let tried = match best == Settings::built_in() {
+            true => "nothing that was tried is better".to_owned(),
+            false => {
+                format!("measured again in turn, {} is not better beyond the noise", best.name())
             }
-            session.conclude("They take the place of what was found before.");
-            let first = session.groups().first();
-            let searched = first.and_then(|group| group.median(group.case(&BUILT_IN.name())?));
-            let rate = rates.map(|(built_in, ..)| built_in).or(searched)?;
-            (BUILT_IN, rate, rate)
-        }
+        };
+        let built_in = Settings::built_in().name();
+        session.conclude(format!("The built-in settings ({built_in}) are right here: {tried}."));
+        return None;
     };
+    session.result("built_in_bytes_per_s", built_in_rate);
+    session.result("best_bytes_per_s", rate);
+    session.conclude(format!(
+        "{} hashes {}B/s, {:.1} % more than the built-in settings.",
+        best.name(),
+        show_scaled(rate),
+        (gain - 1.0) * 100.0
+    ));
     let facts = session.facts();
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     Some(Entry {
@@ -320,10 +350,10 @@ fn verdict(
             }
             _ => "a block device".to_owned(),
         },
-        engine: settings.engine,
-        pool_threads: settings.pool_threads(),
-        block_bytes: settings.block_bytes,
-        depth: settings.depth,
+        engine: best.engine,
+        pool_threads: best.pool_threads(),
+        block_bytes: best.block_bytes,
+        depth: best.depth,
         bytes_per_s: rate,
         built_in_bytes_per_s: built_in_rate,
     })
@@ -332,6 +362,7 @@ fn verdict(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Sample;
 
     fn group(rates: &[(Settings, f64)]) -> Group {
         let mut group = Group::new("g", "", Metric::BytesPerS, Chart::Bars);
@@ -345,12 +376,13 @@ mod tests {
 
     #[test]
     fn a_candidate_must_be_better_by_enough() {
-        let other = Settings { depth: 8, ..BUILT_IN };
-        let third = Settings { depth: 4, ..BUILT_IN };
-        let all = [BUILT_IN, other, third];
-        let little = group(&[(BUILT_IN, 1000.0), (other, 1015.0), (third, 900.0)]);
-        assert_eq!(better(&little, &all), BUILT_IN);
-        let much = group(&[(BUILT_IN, 1000.0), (other, 1100.0), (third, 1050.0)]);
+        let built_in = Settings::built_in();
+        let other = Settings { depth: 8, ..built_in };
+        let third = Settings { depth: 4, ..built_in };
+        let all = [built_in, other, third];
+        let little = group(&[(built_in, 1000.0), (other, 1015.0), (third, 900.0)]);
+        assert_eq!(better(&little, &all), built_in);
+        let much = group(&[(built_in, 1000.0), (other, 1100.0), (third, 1050.0)]);
         assert_eq!(better(&much, &all), other);
         let failed = group(&[(other, 1100.0)]);
         assert_eq!(better(&failed, &all), other);
@@ -358,18 +390,19 @@ mod tests {
 
     #[test]
     fn each_step_changes_one_thing() {
+        let built_in = Settings::built_in();
         for step in Step::ALL {
-            let candidates = step.candidates(BUILT_IN);
-            assert_eq!(candidates[0], BUILT_IN);
+            let candidates = step.candidates(built_in);
+            assert_eq!(candidates[0], built_in);
             assert!(candidates.len() > 2, "{step:?}");
             for other in &candidates[1..] {
                 match step {
                     Step::Depth | Step::DepthAgain => {
-                        assert_eq!(Settings { depth: BUILT_IN.depth, ..*other }, BUILT_IN);
+                        assert_eq!(Settings { depth: built_in.depth, ..*other }, built_in);
                     }
-                    Step::Block => assert_eq!(other.engine, BUILT_IN.engine),
+                    Step::Block => assert_eq!(other.engine, built_in.engine),
                     Step::Engine => {
-                        assert_eq!(Settings { engine: BUILT_IN.engine, ..*other }, BUILT_IN);
+                        assert_eq!(Settings { engine: built_in.engine, ..*other }, built_in);
                     }
                 }
             }

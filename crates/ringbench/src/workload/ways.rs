@@ -18,8 +18,9 @@ use rustix::pipe::SpliceFlags;
 use crate::case::{Missing, Sample};
 use crate::interrupt;
 use crate::process;
+use crate::workload::limits::fits_into_memory;
 use crate::workload::reading::Until;
-use crate::workload::target::failed;
+use crate::workload::target::{failed, refused};
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,16 +121,23 @@ pub(crate) fn read(way: Way, pieces: Pieces<'_>) -> Result<Sample, Missing> {
         Way::BufferPerRequest { freed: false } => len.min(pieces.until.bytes),
         _ => 0,
     };
-    if memory > SLAB_BYTES_MAX {
-        return Err(Missing::Unavailable("it would take more than 1 GiB of memory".to_owned()));
+    if memory > SLAB_BYTES_MAX || !fits_into_memory(memory) {
+        let why = "it would take more than 1 GiB of memory, or than half of what there is";
+        return Err(Missing::Unavailable(why.to_owned()));
     }
     let cpu = process::own_cpu();
     let mut progress = Progress { start: Instant::now(), until: pieces.until, bytes: 0, blocks: 0 };
     match way {
         Way::Aio => aio(&file, pieces, &mut progress),
-        Way::Splice => splice(&file, pieces, &mut progress),
+        Way::Splice => match splice(&file, pieces, &mut progress) {
+            Err(error) if progress.blocks == 0 => {
+                return Err(refused("a pipe that holds a block, or splicing into it", &error));
+            }
+            result => result,
+        },
         Way::BufferPerRequest { .. } | Way::OneBuffer => {
-            uring(way, &file, len, memory as u32, pieces, &mut progress)
+            let ring = IoUring::new(pieces.depth).map_err(|error| refused("io_uring", &error))?;
+            uring(way, ring, &file, len, memory as u32, pieces, &mut progress)
         }
         _ => one_by_one(way, &file, pieces, &mut progress),
     }
@@ -143,8 +151,14 @@ pub(crate) fn read(way: Way, pieces: Pieces<'_>) -> Result<Sample, Missing> {
     })
 }
 
+/// Memory that all requests share.
 fn memory(len: u32) -> io::Result<Buffer> {
     Buffer::new(len, HugePages::Advise).map_err(io::Error::other)
+}
+
+/// Memory for one request: in pages of the usual size, since a huge one would have to be zeroed for each.
+fn small_memory(len: u32) -> io::Result<Buffer> {
+    Buffer::new(len, HugePages::Off).map_err(io::Error::other)
 }
 
 fn one_by_one(
@@ -177,8 +191,8 @@ fn one_by_one(
 fn splice(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<()> {
     let (reader, writer) = io::pipe()?;
     let null = OpenOptions::new().write(true).open("/dev/null")?;
-    // A pipe that is refused this size is smaller, and takes what it can.
-    let _ = rustix::pipe::fcntl_setpipe_size(&writer, pieces.block_bytes as usize);
+    // A smaller one would cut the blocks.
+    rustix::pipe::fcntl_setpipe_size(&writer, (pieces.block_bytes as usize).max(4096))?;
     while progress.goes_on() {
         let mut offset = progress.bytes;
         let (block, flags) = (pieces.block_bytes as usize, SpliceFlags::MOVE);
@@ -196,33 +210,35 @@ fn splice(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Resul
 }
 
 fn aio(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<()> {
+    let depth = pieces.depth as usize;
+    // The C library carries out the requests of one descriptor one after another: each has its own.
+    let files: Vec<File> = (0..depth).map(|_| file.try_clone()).collect::<io::Result<_>>()?;
     let mut blocks: Vec<Buffer> =
-        (0..pieces.depth).map(|_| memory(pieces.block_bytes)).collect::<io::Result<_>>()?;
+        (0..depth).map(|_| memory(pieces.block_bytes)).collect::<io::Result<_>>()?;
     // SAFETY: all of the structure may be zero.
     let mut requests: Vec<libc::aiocb> =
-        (0..pieces.depth).map(|_| unsafe { std::mem::zeroed() }).collect();
+        (0..depth).map(|_| unsafe { std::mem::zeroed() }).collect();
     let mut next = 0;
-    let mut submit = |request: &mut libc::aiocb, block: &mut Buffer| {
-        request.aio_fildes = file.as_raw_fd();
+    let mut submit = |turn: usize, request: &mut libc::aiocb, block: &mut Buffer| {
+        request.aio_fildes = files[turn].as_raw_fd();
         request.aio_buf = block.as_mut_ptr().cast();
         request.aio_nbytes = block.len();
         request.aio_offset = next;
         next += block.len() as i64;
-        // SAFETY: request and block live until all of them were waited for, below.
+        // SAFETY: request and block live until all that were made were waited for, below.
         match unsafe { libc::aio_read(request) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     };
-    let mut in_flight = 0;
-    let mut result = Ok(());
-    for (request, block) in requests.iter_mut().zip(&mut blocks) {
-        result = submit(request, block);
-        in_flight += i32::from(result.is_ok());
+    let (mut made, mut result) = (0, Ok(()));
+    while made < depth && result.is_ok() {
+        result = submit(made, &mut requests[made], &mut blocks[made]);
+        made += usize::from(result.is_ok());
     }
-    // In the order in which they were made.
-    let mut turn = 0;
-    let mut ended = false;
+    // In the order in which they were made. After the first that is not made again none is, so that each
+    // of the rest is waited for once.
+    let (mut in_flight, mut turn, mut ended) = (made, 0, false);
     while in_flight > 0 {
         match finish(&mut requests[turn]) {
             Ok(0) => ended = true,
@@ -230,11 +246,12 @@ fn aio(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<(
             Err(error) => result = Err(error),
         }
         in_flight -= 1;
-        if result.is_ok() && !ended && progress.goes_on() {
-            result = submit(&mut requests[turn], &mut blocks[turn]);
-            in_flight += i32::from(result.is_ok());
+        ended |= result.is_err() || !progress.goes_on();
+        if !ended {
+            result = submit(turn, &mut requests[turn], &mut blocks[turn]);
+            in_flight += usize::from(result.is_ok());
         }
-        turn = (turn + 1) % requests.len();
+        turn = (turn + 1) % made;
     }
     result
 }
@@ -258,19 +275,21 @@ fn finish(request: &mut libc::aiocb) -> io::Result<usize> {
 
 fn uring(
     way: Way,
+    ring: IoUring,
     file: &File,
     len: u64,
     memory_bytes: u32,
     pieces: Pieces<'_>,
     progress: &mut Progress,
 ) -> io::Result<()> {
-    let mut ring = IoUring::new(pieces.depth)?;
     let mut whole = match way {
         Way::OneBuffer => Some(memory(memory_bytes)?),
         _ => None,
     };
     let fd = types::Fd(file.as_raw_fd());
     let mut buffers: Vec<Option<Buffer>> = Vec::new();
+    // Dropped before the memory is, whatever happens.
+    let mut ring = ring;
     let (mut next, mut in_flight) = (0_u64, 0);
     let end = len.min(pieces.until.bytes);
     let mut result = Ok(());
@@ -279,19 +298,24 @@ fn uring(
             let start = match &mut whole {
                 // Of direct reads the last is as long as the others, and there is room for that.
                 Some(whole) => whole[next as usize..].as_mut_ptr(),
-                None => {
-                    let mut buffer = memory(pieces.block_bytes)?;
-                    let start = buffer.as_mut_ptr();
-                    buffers.push(Some(buffer));
-                    start
-                }
+                None => match small_memory(pieces.block_bytes) {
+                    Ok(mut buffer) => {
+                        let start = buffer.as_mut_ptr();
+                        buffers.push(Some(buffer));
+                        start
+                    }
+                    // What is in flight is waited for first.
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                },
             };
             let index = buffers.len().saturating_sub(1) as u64;
             let read = opcode::Read::new(fd, start, pieces.block_bytes).offset(next).build();
             // SAFETY: the memory lives until the request has ended: all of them are waited for.
-            match unsafe { ring.submission().push(&read.user_data(index)) } {
-                Ok(()) => {}
-                Err(_) => break,
+            if unsafe { ring.submission().push(&read.user_data(index)) }.is_err() {
+                break;
             }
             next += u64::from(pieces.block_bytes);
             in_flight += 1;
@@ -328,8 +352,9 @@ mod tests {
     #[test]
     fn every_way_reads_all_of_it() {
         let folder = tempfile::tempdir().unwrap();
-        let scratch = Scratch::with_random(folder.path(), "ways", (1 << 20) + 100).unwrap();
+        let scratch = Scratch::with_random(folder.path(), (1 << 20) + 100).unwrap();
         for way in Way::ALL {
+            let is_uring = matches!(way, Way::BufferPerRequest { .. } | Way::OneBuffer);
             let pieces = Pieces {
                 path: scratch.path(),
                 direct: false,
@@ -340,6 +365,8 @@ mod tests {
             match read(way, pieces) {
                 Ok(sample) => assert_eq!(sample.bytes, (1 << 20) + 100, "{}", way.name()),
                 // Where io_uring cannot be had.
+                Err(missing @ Missing::Failed(_)) => panic!("{}: {missing:?}", way.name()),
+                Err(missing) if !is_uring => panic!("{}: {missing:?}", way.name()),
                 Err(missing) => eprintln!("SKIP {}: {}", way.name(), missing.why()),
             }
         }
