@@ -1,6 +1,7 @@
 //! What the library and the command do, on real files: one binary, a file for each subject.
 
 mod bad_input;
+mod changed;
 mod check;
 mod command;
 mod hashing;
@@ -19,3 +20,4 @@ mod terminal;
 mod tree_digest;
 mod trees;
 mod tuned;
+mod unreadable;
