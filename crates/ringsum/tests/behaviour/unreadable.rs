@@ -2,7 +2,9 @@
 //! whose backing file was shortened gives real errors; that needs root. What cannot be set up is skipped,
 //! and said.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
 
 use crate::mounting::{Setup, attempt, noise};
 use crate::support::{content, hex};
@@ -79,65 +81,90 @@ fn the_first_and_the_last_bad_sector_are_named() {
 /// Length of a small file, in bytes: it is read in one go.
 const SMALL: usize = 300_000;
 
-fn cool_all(setup: &Setup) {
-    for path in ["on/t/file", "on/t/small"] {
-        cool(&File::open(setup.scratch.join(path)).unwrap());
+const NAMES: [&str; 2] = ["on/t/file", "on/t/small"];
+
+/// Two files on an ext4 whose device is shorter by now: which 4096 bytes of each are gone.
+struct Bad([Vec<bool>; 2]);
+
+impl Bad {
+    /// The ranges that are gone of one of them, as they are listed: offset and length.
+    fn ranges(&self, file: usize) -> Vec<(usize, usize)> {
+        let (units, len) = (&self.0[file], [3 * MIB, SMALL][file]);
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for (i, _) in units.iter().enumerate().filter(|(_, bad)| **bad) {
+            let (at, bytes) = (i * 4096, 4096.min(len - i * 4096));
+            match ranges.last_mut() {
+                Some((offset, len)) if *offset + *len == at => *len += bytes,
+                _ => ranges.push((at, bytes)),
+            }
+        }
+        ranges
+    }
+
+    /// Whether a place is from the first bad unit of some block to its last one.
+    fn has(&self, file: usize, (first, last): (u64, u64)) -> bool {
+        let (units, len) = (&self.0[file], [3 * MIB, SMALL][file] as u64);
+        let (from, to) = ((first / 4096) as usize, (last / 4096) as usize);
+        // The smallest blocks that there are.
+        let is_edge = |at: u64| at.is_multiple_of(32 << 10) || at == len;
+        let starts = units[from] && first % 4096 == 0;
+        let ends = units[to] && ((last + 1) % 4096 == 0 || last + 1 == len);
+        starts
+            && ends
+            && (is_edge(first) || !units[from - 1])
+            && (is_edge(last + 1) || !units[to + 1])
     }
 }
 
-/// A file of three MiB on an ext4 whose device ends, by now, where the second MiB of it lies, in part: a
-/// bad place with good ones before and after it. A small file lies there as a whole.
-fn file_with_a_hole(setup: &mut Setup) -> Result<u64, String> {
-    setup.make("mkfs.ext4 -q -F -b 4096 -O ^has_journal -N 64", 24, "rw", "off")?;
+fn cool_all(setup: &Setup) {
+    NAMES.iter().for_each(|name| cool(&File::open(setup.scratch.join(name)).unwrap()));
+}
+
+/// A file of three MiB and a small one, of which parts are gone: in the middle of the first one at least.
+fn files_with_holes(setup: &mut Setup) -> Result<Bad, String> {
+    setup.make("mkfs.ext4 -q -F -b 4096 -O ^has_journal", 24, "rw", "off")?;
     setup.scratch.make_dir("on/t");
-    let parts: Vec<_> = (0..3).map(|i| noise(MIB + i)[..MIB].to_vec()).collect();
-    let path = setup.scratch.join("on/t/file");
-    let file = File::create_new(&path).unwrap();
-    use std::os::unix::fs::FileExt;
-    for part in [0, 2] {
-        file.write_all_at(&parts[part], (part * MIB) as u64).unwrap();
+    let parts = [noise(3 * MIB), noise(SMALL)];
+    let file = File::create_new(setup.scratch.join(NAMES[0])).unwrap();
+    // What is written last lies behind the rest, or in a gap.
+    for range in [0..MIB, 2 * MIB..3 * MIB, MIB..2 * MIB] {
+        file.write_all_at(&parts[0][range.clone()], range.start as u64).unwrap();
+        file.sync_all().unwrap();
     }
-    file.sync_all().unwrap();
-    // All before the last MiB is taken, so that the rest goes to the end.
-    let free = rustix::fs::statvfs(&path).unwrap();
-    let filler = (free.f_bfree * free.f_frsize) as usize - 2 * MIB;
-    setup.write("on/filler", &vec![1; filler]);
-    file.write_all_at(&parts[1], MIB as u64).unwrap();
-    file.sync_all().unwrap();
-    let small = noise(SMALL);
-    setup.write("on/t/small", &small);
-    for i in 0..20 {
-        setup.write(&format!("on/t/{i:02}"), format!("number {i}").as_bytes());
-    }
+    setup.write(NAMES[1], &parts[1]);
     setup.tool("sync -f on")?;
     let device = fs::read(setup.scratch.join("backing")).unwrap();
-    let find = |what: &[u8]| {
-        let mut blocks = (0..device.len()).step_by(4096);
-        blocks.find(|at| device[*at..].starts_with(what)).map(|at| at as u64)
+    let blocks = device.chunks(4096).enumerate();
+    let places: HashMap<&[u8], usize> = blocks.map(|(i, block)| (&block[..64], i)).collect();
+    let places = parts.each_ref().map(|part| {
+        let found = part.chunks(4096).map(|block| places.get(&block[..64]).copied());
+        found.collect::<Option<Vec<_>>>()
+    });
+    let [Some(long), Some(small)] = places else {
+        return Err("its content is not on the device".to_owned());
     };
-    // The last blocks of the part that come last on the device, if it is in one piece.
-    let bad = MIB / 2;
-    let cut = find(&parts[1][bad..bad + 4096]).ok_or("the part is not on the device")?;
-    let others = [&parts[0][MIB - 4096..], &parts[2][MIB - 4096..]];
-    let are_before = others.iter().all(|part| find(part).is_some_and(|at| at < cut));
-    let is_one = find(&parts[1][MIB - 4096..]) == Some(cut + (MIB - bad - 4096) as u64);
-    let tiny = (0..20).all(|i| find(format!("number {i}").as_bytes()).is_some_and(|at| at < cut));
-    let is_after = find(&small[..4096]).is_some_and(|at| at > cut);
-    if !(are_before && is_one && tiny && is_after) {
-        return Err("ext4 put the parts of a file elsewhere".to_owned());
-    }
+    let cut = long[(MIB + MIB / 2) / 4096];
     cool_all(setup);
-    shorten(setup, cut);
-    Ok((MIB + bad) as u64)
+    shorten(setup, cut as u64 * 4096);
+    Ok(Bad([long, small].map(|places| places.into_iter().map(|at| at >= cut).collect())))
+}
+
+/// 20 files that are well, elsewhere; and the lines that they have.
+fn calm(setup: &Setup) -> String {
+    setup.scratch.make_dir("calm");
+    let line = |i: u32| {
+        let text = format!("number {i}");
+        setup.scratch.write(format!("calm/{i:02}"), &text);
+        format!("{}  calm/{i:02}\n", hex(text.as_bytes()))
+    };
+    (0..20).map(line).collect()
 }
 
 #[test]
 fn a_bad_place_in_a_file_of_a_tree_stops_no_other() {
     attempt("a bad place in a file of a tree", |setup| {
-        let bad = file_with_a_hole(setup)?;
-        let lines: String = (0..20)
-            .map(|i| format!("{}  on/t/{i:02}\n", hex(format!("number {i}").as_bytes())))
-            .collect();
+        let bad = files_with_holes(setup)?;
+        let calm = calm(setup);
         let ways: [&[&str]; 6] = [
             &["--cache=buffered"],
             &["--cache=direct"],
@@ -146,40 +173,36 @@ fn a_bad_place_in_a_file_of_a_tree_stops_no_other() {
             &["--engine=pread"],
             &["--engine=mmap"],
         ];
-        let expected = (bad, 2 * MIB as u64 - 1);
+        let failing: Vec<_> = (0..2).filter(|file| !bad.ranges(*file).is_empty()).collect();
         for way in ways {
-            cool_all(setup);
-            let output = setup.scratch.run(&[&["-r", "on/t"], way].concat());
-            let said: Vec<_> = output.stderr.lines().collect();
-            let found = (output.code, output.stdout(), said.len());
-            assert_eq!(found, (1, &*lines, 3), "{way:?}: {}", output.stderr);
-            assert_eq!(place(said[0], "ringsum: on/t/file: "), expected, "{way:?}");
-            let small = (0, SMALL as u64 - 1);
-            assert_eq!(place(said[1], "ringsum: on/t/small: "), small, "{way:?}");
-            assert_eq!(said[2], "ringsum: 2 files failed");
-            // With blocks around and across it, one by one.
-            cool_all(setup);
-            let line = [way, &["--block-size=2MiB", "on/t/file"]].concat();
-            let output = setup.scratch.run(&line);
-            assert_eq!(place(&output.stderr, "ringsum: on/t/file: "), expected, "{way:?}");
-            let output = setup.scratch.run(&["on/t/small"]);
-            assert_eq!(place(&output.stderr, "ringsum: on/t/small: "), small, "{way:?}");
+            for args in [&["-r", "on/t", "calm"][..], &["on/t/file", "on/t/small"]] {
+                cool_all(setup);
+                let output = setup.scratch.run(&[args, way].concat());
+                let said: Vec<_> = output.stderr.lines().collect();
+                assert_eq!(output.code, 1, "{way:?}: {}", output.stderr);
+                assert!(args[0] != "-r" || output.stdout().ends_with(&calm), "{way:?}");
+                for (line, file) in said.iter().zip(&failing) {
+                    let place = place(line, &format!("ringsum: {}: ", NAMES[*file]));
+                    assert!(bad.has(*file, place), "{way:?} {place:?} {:?}", bad.ranges(*file));
+                }
+                assert!(said.len() >= failing.len(), "{way:?}: {}", output.stderr);
+            }
         }
         cool_all(setup);
-        let output = setup.scratch.run(&["-r", "--json", "on/t"]);
-        let object = output.stdout().lines().nth(20).unwrap();
-        let object: serde_json::Value = serde_json::from_str(object).unwrap();
-        let error = "Input/output error (os error 5)";
-        let ranges = serde_json::json!([{"offset": bad, "len": MIB / 2, "error": error}]);
-        assert_eq!((&object["status"], &object["unreadable"]), (&"error".into(), &ranges));
-        assert_eq!((&object["narrowed"], object.get("hash")), (&true.into(), None));
-        setup.scratch.write("list", format!("{lines}{}  on/t/file\n", hex(b"")));
+        let output = setup.scratch.run(&["-r", "--json", "on/t", "calm"]);
+        let object: serde_json::Value =
+            serde_json::from_str(output.stdout().lines().next().unwrap()).unwrap();
+        let range = &object["unreadable"][0];
+        let [offset, len] = ["offset", "len"].map(|key| range[key].as_u64().unwrap());
+        assert!(bad.has(0, (offset, offset + len - 1)), "{object}");
+        assert_eq!(range["error"], "Input/output error (os error 5)");
+        assert_eq!((&object["status"], &object["narrowed"]), (&"error".into(), &true.into()));
+        assert_eq!(object.get("hash"), None);
+        setup.scratch.write("list", format!("{calm}{}  on/t/file\n", hex(b"")));
         let output = setup.scratch.run(&["-c", "--quiet", "list"]);
-        assert_eq!(output.code, 1);
-        let start = format!("on/t/file: FAILED (read failed at bytes {bad} to {}: ", 2 * MIB - 1);
-        assert!(output.stdout().starts_with(&start), "{}", output.stdout());
-        let warning = "ringsum: WARNING: 1 listed file could not be read\n";
-        assert_eq!(output.stderr, warning);
+        let start = "on/t/file: FAILED (read failed at bytes ";
+        assert!(output.stdout().starts_with(start), "{}", output.stdout());
+        output.expect(1, output.stdout(), "ringsum: WARNING: 1 listed file could not be read\n");
         Ok(())
     });
 }
@@ -187,30 +210,48 @@ fn a_bad_place_in_a_file_of_a_tree_stops_no_other() {
 #[test]
 fn a_map_names_every_bad_range_and_prints_no_hash() {
     attempt("a map of bad places", |setup| {
-        let bad = file_with_a_hole(setup)?;
-        let (last, len) = (2 * MIB - 1, MIB / 2);
+        let bad = files_with_holes(setup)?;
+        let calm = calm(setup);
+        let ranges = bad.ranges(0);
+        let mut said: String = ranges
+            .iter()
+            .map(|(offset, len)| {
+                let last = offset + len - 1;
+                format!(
+                    "ringsum: on/t/file: unreadable: bytes {offset} to {last} ({len}): Input/output \
+                     error (os error 5)\n"
+                )
+            })
+            .collect();
+        let bytes: usize = ranges.iter().map(|(_, len)| len).sum();
+        let word = if ranges.len() == 1 { "range" } else { "ranges" };
+        said.push_str(&format!(
+            "ringsum: on/t/file: {bytes} bytes in {} {word} cannot be read, so it has no hash\n",
+            ranges.len()
+        ));
         for way in [&["--cache=direct"][..], &["--cache=buffered"], &[]] {
             cool_all(setup);
             let output =
-                setup.scratch.run(&[&["--map-errors", "on/t/03", "on/t/file"], way].concat());
-            let said = format!(
-                "ringsum: on/t/file: unreadable: bytes {bad} to {last} ({len}): Input/output error \
-                 (os error 5)\n\
-                 ringsum: on/t/file: {len} bytes in 1 range cannot be read, so it has no hash\n"
-            );
-            output.expect(1, &format!("{}  on/t/03\n", hex(b"number 3")), &said);
+                setup.scratch.run(&[&["--map-errors", "on/t/file", "calm/00"], way].concat());
+            output.expect(1, calm.split_inclusive('\n').next().unwrap(), &said);
         }
         cool_all(setup);
-        let output = setup.scratch.run(&["-r", "--map-errors", "--json", "on/t"]);
-        assert_eq!((output.code, &*output.stderr), (1, "ringsum: 2 files failed\n"));
+        let output = setup.scratch.run(&["-r", "--map-errors", "--json", "on/t", "calm"]);
+        assert_eq!(output.code, 1);
         let objects: Vec<serde_json::Value> =
             output.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(objects.len(), 22);
         let error = "Input/output error (os error 5)";
-        let ranges = serde_json::json!([{"offset": bad, "len": len, "error": error}]);
-        assert_eq!(objects[20]["unreadable"], ranges);
-        assert_eq!(objects[20].get("hash"), None);
-        assert!(objects[..20].iter().all(|object| object["status"] == "ok"));
+        let object = |(offset, len): &(usize, usize)| serde_json::json!({"offset": offset, "len": len, "error": error});
+        for (file, found) in objects[..2].iter().enumerate() {
+            let expected: Vec<_> = bad.ranges(file).iter().map(object).collect();
+            match expected.is_empty() {
+                true => assert_eq!(found["status"], "ok"),
+                false => assert_eq!(found["unreadable"], serde_json::Value::from(expected)),
+            }
+            assert_eq!(found.get("hash").is_some(), bad.ranges(file).is_empty());
+        }
+        assert!(objects[2..].iter().all(|object| object["status"] == "ok"));
         Ok(())
     });
 }
