@@ -190,6 +190,7 @@ fn a_map_has_every_bad_range_and_no_other() {
         let units = BLOCK / unit;
         let wide: Vec<_> = (units - 3..5 * units + 2).collect();
         let odd: Vec<_> = (0..units / 2).map(|i| 2 * i + 1).collect();
+        #[expect(clippy::single_range_in_vec_init, reason = "one range is meant")]
         let cases: [(&[u64], &[Range<u64>]); 6] = [
             (&[], &[]),
             (&[0], &[0..1]),

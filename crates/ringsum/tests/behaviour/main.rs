@@ -4,6 +4,7 @@ mod bad_input;
 mod changed;
 mod check;
 mod command;
+mod exit_status;
 mod hashing;
 mod index;
 mod lists;
