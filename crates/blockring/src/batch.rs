@@ -142,7 +142,7 @@ impl<'s> BatchReader<'s> {
         let mut plan = Plan::choose(source, &config, Order::AnyOrder)?;
         let Some(mut ring) = plan.ring().cloned() else {
             let error = io::Error::new(io::ErrorKind::NotSeekable, "it has no places to read at");
-            return Err(Error::new(source.path(), ErrorKind::Read { offset: 0, error }));
+            return Err(Error::new(source.path(), ErrorKind::read(0, 0, error)));
         };
         if !ring.engine.is_synchronous() {
             ring.slots = config.slots.unwrap_or(depth);

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::{CacheMode, EngineKind};
+use crate::unreadable;
 
 /// The error a consumer may stop a run with; `?` turns any error into it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -31,11 +32,14 @@ pub enum ErrorKind {
         error: io::Error,
     },
     /// A read failed.
-    #[error("read failed at byte {offset}: {error}{}", read_advice(.error))]
+    #[error("{}: {error}{}", read_failed(*.offset, *.len, *.narrowed, .error), read_advice(.error))]
     Read {
-        /// Where the request that failed starts, in bytes from the start of the source. It is for at
-        /// most one block; which byte of it is bad is not known.
+        /// Where what could not be read starts, in bytes from the start of the source.
         offset: u64,
+        /// How long it is, in bytes; 0 where a place says nothing of why.
+        len: u64,
+        /// Whether it is that, or lies somewhere in that.
+        narrowed: Narrowed,
         /// What the kernel said.
         error: io::Error,
     },
@@ -90,6 +94,21 @@ pub enum ErrorKind {
     Consumer(BoxError),
 }
 
+/// How exactly a place is known that could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Narrowed {
+    /// It is what one request asked for, or what was left of it. What of it is bad is not known.
+    Request,
+    /// Its first unit and its last one fail by themselves. A unit is what the run could read at least: the
+    /// alignment of direct reads (512 or 4096 bytes), or a page of the page cache.
+    Units,
+    /// To look more closely would have taken too long.
+    OutOfTime,
+    /// All of it could be read when it was tried again.
+    Passing,
+}
+
 /// How a source differed at the end from what it was at its opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -112,6 +131,24 @@ pub enum Change {
     Rewritten,
     /// Same length and modification time, another change time: its data or its attributes changed.
     StatusChanged,
+    /// It changed, and its path leads to another file by now.
+    Replaced,
+    /// It changed, and its path leads to nothing any more.
+    Removed,
+}
+
+impl Change {
+    /// One word for it, for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Change::Shrank { .. } => "shrank",
+            Change::Grew { .. } => "grew",
+            Change::Rewritten => "rewritten",
+            Change::StatusChanged => "status",
+            Change::Replaced => "replaced",
+            Change::Removed => "removed",
+        }
+    }
 }
 
 impl fmt::Display for Change {
@@ -123,6 +160,8 @@ impl fmt::Display for Change {
             Change::StatusChanged => f.write_str(
                 "its ctime is another: its data, a name, a link or its permissions changed",
             ),
+            Change::Replaced => f.write_str("it was replaced: its path is another file now"),
+            Change::Removed => f.write_str("it was removed: its path is nothing any more"),
         }
     }
 }
@@ -134,11 +173,40 @@ fn went_away(error: &io::Error) -> String {
     }
 }
 
+fn read_failed(offset: u64, len: u64, narrowed: Narrowed, error: &io::Error) -> String {
+    let is_place = unreadable::is_of_place(error);
+    let last = offset.saturating_add(len.saturating_sub(1));
+    let (how, why) = match narrowed {
+        _ if len == 0 || (narrowed == Narrowed::Request && !is_place) => {
+            return format!("read failed at byte {offset}");
+        }
+        Narrowed::Units => ("at", ""),
+        Narrowed::Request | Narrowed::OutOfTime => ("within", ""),
+        Narrowed::Passing => ("within", ", and did not when it was tried again"),
+    };
+    format!("read failed {how} bytes {offset} to {last}{why}")
+}
+
 fn read_advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EIO) => "; the kernel log may say more",
         Some(libc::EFAULT) => "; a page of its mapping cannot be had: read it without engine mmap",
         _ => "",
+    }
+}
+
+impl ErrorKind {
+    /// A request failed, and nobody has looked more closely.
+    pub(crate) fn read(offset: u64, len: u64, error: io::Error) -> ErrorKind {
+        ErrorKind::Read { offset, len, narrowed: Narrowed::Request, error }
+    }
+
+    /// How the source changed, if it is that.
+    pub fn change(&self) -> Option<Change> {
+        match self {
+            ErrorKind::Changed(change) => Some(*change),
+            _ => None,
+        }
     }
 }
 

@@ -86,6 +86,7 @@ mod sync;
 mod sys;
 mod trace;
 mod tuning;
+mod unreadable;
 mod workers;
 
 pub use batch::{Batch, BatchReader, Extent, read_batch};
@@ -96,7 +97,7 @@ pub use config::{
     EngineKind, HugePages, IoPriority, Order, POOL_THREADS_MAX, SLAB_BYTES_MAX, SLOTS_MAX,
     SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
 };
-pub use error::{BoxError, Change, Error, ErrorKind};
+pub use error::{BoxError, Change, Error, ErrorKind, Narrowed};
 pub use onward::{Incomplete, Onward, Passing};
 pub use plan::Plan;
 pub use rate::RateLimit;
@@ -105,6 +106,7 @@ pub use source::{Source, SourceKind, Stamp};
 pub use stats::{Bottleneck, Latency, Stats};
 pub use trace::Trace;
 pub use tuning::{Tuning, Tunings};
+pub use unreadable::{BadRange, Mapped};
 pub use workers::Block;
 
 /// Reads `source` as the facts say and gives each block to `consume`, from the first to the last.

@@ -3,6 +3,7 @@
 //! Which way of reading is chosen says `choose.rs`; this file gathers what the choice depends on.
 
 mod asked;
+mod mapped;
 mod scattered;
 
 use std::fmt;
@@ -30,6 +31,7 @@ use crate::source::{Source, SourceKind};
 use crate::stats::{Recording, Stats};
 use crate::stream::{self, Stream};
 use crate::sys::priority;
+use crate::unreadable;
 use crate::workers::{self, Block};
 
 /// What a read must bring, at least, for whoever writes to be ahead, in bytes: a smaller pipe is full at any
@@ -362,7 +364,7 @@ impl<'s> Plan<'s> {
 
     /// A run from its first read to the last look at the source.
     fn run(&self, read: impl FnOnce() -> Result<(), ErrorKind>) -> Result<(), Error> {
-        let result = self.timed(read);
+        let result = self.timed(|| read().map_err(|error| self.narrow(error)));
         self.finish(result)
     }
 
@@ -381,6 +383,15 @@ impl<'s> Plan<'s> {
             };
             read()
         })
+    }
+
+    /// Looks more closely at where a run failed, as it read there.
+    fn narrow(&self, error: ErrorKind) -> ErrorKind {
+        match &self.way {
+            Way::Ring { ring, .. } => unreadable::narrow(&self.target(ring), error),
+            Way::Whole(_) => unreadable::narrow(&Target::plain(self.source), error),
+            Way::Stream { .. } => error,
+        }
     }
 
     /// A run is good only if the source is still what it was.

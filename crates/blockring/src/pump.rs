@@ -5,7 +5,7 @@
 //! Who consumes a block, and on which thread, is `workers.rs`'s business.
 #![allow(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use crate::config::{Consume, Order};
@@ -16,6 +16,7 @@ use crate::rate::RateLimit;
 use crate::request::Request;
 use crate::ring::Ring;
 use crate::slab::Slab;
+use crate::source::Source;
 use crate::stats::{Brought, Recorder, Recording, Start};
 
 /// How long requests may take to end when a run is given up. After that their memory is leaked: a
@@ -54,6 +55,14 @@ pub(crate) struct Target<'a> {
     pub(crate) align: u32,
     /// Length of the source at its opening, in bytes; `None` if only its end tells.
     pub(crate) source_len: Option<u64>,
+}
+
+impl<'a> Target<'a> {
+    /// Reads without anything special: through the page cache.
+    pub(crate) fn plain(source: &'a Source) -> Target<'a> {
+        let (fd, source_len) = (source.as_fd(), source.len());
+        Target { fd, seekable: source_len.is_some(), flags: 0, align: 1, source_len }
+    }
 }
 
 /// Deals out parts of many sources, to any number of threads.
@@ -341,7 +350,8 @@ impl<'a> Pump<'a> {
                     }
                 }
                 Err(error) => {
-                    self.fail(slot, ErrorKind::Read { offset: read.offset, error });
+                    let (offset, len) = (read.offset, read.len.into());
+                    self.fail(slot, ErrorKind::read(offset, len, error));
                     return true;
                 }
             }
@@ -467,9 +477,10 @@ impl<'a> Pump<'a> {
     fn free(&mut self, slot: u32) -> Result<(), ErrorKind> {
         self.ring.give_back(slot);
         let reading = self.reading(slot);
-        let (offset, lent) = (reading.request.extent.offset, reading.lent);
-        self.recorder.freed(slot, offset, lent);
-        self.engine.release(slot).map_err(|error| ErrorKind::Read { offset, error })
+        let (extent, lent) = (reading.request.extent, reading.lent);
+        self.recorder.freed(slot, extent.offset, lent);
+        let released = self.engine.release(slot);
+        released.map_err(|error| ErrorKind::read(extent.offset, extent.len.into(), error))
     }
 
     fn reading(&self, slot: u32) -> &Reading<'a> {

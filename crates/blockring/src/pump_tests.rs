@@ -300,9 +300,10 @@ proptest! {
         let (got, result) = run(&case);
         check_blocks(&case, &got, false);
         match result {
-            Some(Err(ErrorKind::Read { offset, error })) => {
+            Some(Err(ErrorKind::Read { offset, len, error, .. })) => {
                 prop_assert_eq!(error.raw_os_error(), Some(libc::EIO));
-                prop_assert!(offset <= bad && bad < offset + u64::from(case.block_bytes));
+                prop_assert!(offset <= bad && bad < offset + len);
+                prop_assert!(len <= u64::from(case.block_bytes));
             }
             other => prop_assert!(false, "{other:?}"),
         }

@@ -77,7 +77,10 @@ impl Request {
                 self.retries += 1;
                 Ok(false)
             }
-            Err(error) => Err(ErrorKind::Read { offset, error }),
+            Err(error) => {
+                let len = (self.extent.len - skip).into();
+                Err(ErrorKind::read(offset, len, error))
+            }
         }
     }
 }

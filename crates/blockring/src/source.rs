@@ -95,6 +95,8 @@ pub struct Source {
     is_stream: bool,
     /// Opened with `O_DIRECT`.
     is_direct: bool,
+    /// Opened by its path, and not only called so.
+    is_at_path: bool,
 }
 
 impl Source {
@@ -106,7 +108,7 @@ impl Source {
     pub fn open(path: impl AsRef<Path>) -> Result<Source, Error> {
         let path = path.as_ref();
         match File::open(path) {
-            Ok(file) => Source::from_file(file, path),
+            Ok(file) => Ok(Source { is_at_path: true, ..Source::from_file(file, path)? }),
             Err(error) => Err(Error::new(path, ErrorKind::Open(error))),
         }
     }
@@ -159,6 +161,7 @@ impl Source {
             start: 0,
             is_stream: false,
             is_direct: false,
+            is_at_path: false,
         })
     }
 
@@ -339,7 +342,21 @@ impl Source {
         } else {
             Change::StatusChanged
         };
-        Err(ErrorKind::Changed(change))
+        let moved = || self.moved(rustix::fs::stat(&self.path).map_err(io::Error::from));
+        let moved = if self.is_at_path { moved() } else { None };
+        Err(ErrorKind::Changed(moved.unwrap_or(change)))
+    }
+
+    /// Whether a path that led to this file leads to another by now, or to nothing, as a `stat` of the path
+    /// says: of a file that changed, that says more than its times do. For whoever opened the file in a way
+    /// of his own; of one that [`open`](Source::open) opened, an error says so already.
+    pub fn moved(&self, path: io::Result<Stat>) -> Option<Change> {
+        match path {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == (self.device, self.stamp.inode) => None,
+            Ok(_) => Some(Change::Replaced),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Change::Removed),
+            Err(_) => None,
+        }
     }
 }
 
@@ -376,6 +393,17 @@ mod tests {
         file.as_file().set_modified(std::time::UNIX_EPOCH).unwrap();
         let kind = source.unchanged().unwrap_err();
         assert!(matches!(kind, ErrorKind::Changed(Change::Rewritten)), "{kind}");
+        // Whatever else it was: its name is somebody else's.
+        let called = Source::from_file(source.reopen().unwrap(), file.path()).unwrap();
+        let other = file.path().with_extension("other");
+        std::fs::write(&other, b"new!").unwrap();
+        std::fs::rename(&other, file.path()).unwrap();
+        let change = source.unchanged().unwrap_err().change();
+        assert_eq!(change, Some(Change::Replaced));
+        // A file that is only called so is not looked for there.
+        assert_eq!(called.unchanged().unwrap_err().change(), Some(Change::StatusChanged));
+        std::fs::remove_file(file.path()).unwrap();
+        assert_eq!(source.unchanged().unwrap_err().change(), Some(Change::Removed));
     }
 
     #[test]

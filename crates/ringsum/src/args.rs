@@ -2,15 +2,17 @@
 //!
 //! The same definitions make the man page and the completions (`examples/man-and-completions.rs`).
 
-use std::ffi::OsString;
+// (Its place is said for the example that makes the man page out of this file.)
+#[path = "args/parse.rs"]
+mod parse;
+
 use std::path::PathBuf;
 
 use blockring::{
     CacheMode, Config, Consume, DEPTH_MAX, EngineKind, HugePages, IoPriority, POOL_THREADS_MAX,
     RateLimit, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Trace, Uring, WORKERS_MAX,
 };
-use clap::error::ErrorKind;
-use clap::{ArgGroup, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgGroup, Parser};
 use ringsum::many::JOBS_MAX;
 
 use crate::values::{
@@ -25,9 +27,6 @@ const PIPES: &str = "Pipes (docs/pipes.md)";
 const TREES: &str = "Trees and lists of files (docs/trees.md)";
 const INDEXES: &str = "What has not changed (docs/index.md)";
 
-/// Longest hash in an object, in bytes: objects are made in memory.
-const JSON_LENGTH_MAX: u64 = 1 << 20;
-
 /// Print or check BLAKE3 hashes, at the speed of the device
 ///
 /// With no FILE, or when FILE is -, read standard input; with -r and no FILE, the current directory. A drop-in replacement for b3sum.
@@ -40,7 +39,8 @@ const JSON_LENGTH_MAX: u64 = 1 << 20;
         "check", "recursive", "files_from", "index", "raw", "in_order", "medium",
     ])),
     after_help = "Exit status: 0 if all is well, 1 if a file could not be read, changed while it was \
-                  read, or failed a check, 2 for a wrong command line.\n\
+                  read, or failed a check, 2 for a wrong command line, 130 after Ctrl-C \
+                  (docs/exit-status.md).\n\
                   Sizes take k, K or KiB (1024), kB or KB (1000), and so on with M and G."
 )]
 pub(crate) struct Args {
@@ -224,6 +224,28 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Read a file that changed while it was read again, up to N times: after 250 ms, 500 ms, ... up to 8 s
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        conflicts_with_all = ["pass_through", "tee", "map_errors"]
+    )]
+    pub(crate) retry_changed: u32,
+
+    /// Go on where a file cannot be read, and name every bad range; a file that has any gets no hash
+    ///
+    /// A line on standard error for each range; with --json, objects have them. Reads one file after another, on one thread, in pieces of 1 MiB (docs/exit-status.md).
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "check", "index", "raw", "pass_through", "tee", "engine", "block_size", "depth", "slots", "workers",
+            "in_order", "stats", "trace",
+        ]
+    )]
+    pub(crate) map_errors: bool,
+
     /// Accepted for GNU's sake; means nothing
     #[arg(short, long)]
     binary: bool,
@@ -384,142 +406,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Parses and checks a whole command line, the program's name included.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it; or the help or version text, which is no mistake.
-    pub(crate) fn parse_from_line(line: Vec<OsString>) -> Result<Args, clap::Error> {
-        if let Some(args) = Args::of_names_alone(&line) {
-            return Ok(args);
-        }
-        let args = Args::from_arg_matches(&Args::command().try_get_matches_from(line)?)?;
-        let wrong =
-            |what: &dyn std::fmt::Display| Args::command().error(ErrorKind::ValueValidation, what);
-        if args.raw && args.files.len() > 1 {
-            return Err(wrong(
-                &"--raw takes one FILE: raw bytes of several could not be told apart",
-            ));
-        }
-        let has_names = !args.files.is_empty() || args.recursive;
-        let reads_stdin =
-            |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
-        if args.keyed
-            && ((!has_names && args.files_from.is_none()) || reads_stdin(&args.files_from))
-        {
-            return Err(wrong(
-                &"--keyed reads the key from standard input: name the FILEs to hash",
-            ));
-        }
-        // (That they require it counts for nothing to the parser where something else excludes it.)
-        let of_check = args.quiet
-            || args.status
-            || args.ignore_missing
-            || args.strict
-            || args.lenient
-            || args.warn
-            || !args.report_extra.is_empty();
-        if of_check && !args.check {
-            return Err(wrong(
-                &"--quiet, --status, --ignore-missing, --strict, --lenient, --warn and --report-extra go \
-                  with --check",
-            ));
-        }
-        if args.passes_on() && args.files.len() > 1 {
-            return Err(wrong(&"--pass-through and --tee take one FILE, or standard input"));
-        }
-        if args.passes_on()
-            && args.block_size.is_some_and(|bytes| !bytes.is_power_of_two() || bytes < 1024)
-        {
-            return Err(wrong(&"--pass-through and --tee take a --block-size of 2^k KiB"));
-        }
-        if args.json && args.length > JSON_LENGTH_MAX {
-            return Err(wrong(&"--json writes hashes of at most 1 MiB: take a smaller --length"));
-        }
-        if args.no_mmap && args.engine == Some(EngineKind::Mmap) {
-            return Err(wrong(&"--no-mmap and --engine mmap contradict each other"));
-        }
-        args.config(None).validate().map_err(|error| wrong(&error))?;
-        Ok(args)
-    }
-
-    /// The line `ringsum NAME...`, without any option. To build and run the whole parser for it takes
-    /// a tenth of the time in which a small file is hashed (measured: see the README).
-    fn of_names_alone(line: &[OsString]) -> Option<Args> {
-        let names = line.get(1..)?;
-        let is_name = |name: &OsString| match name.as_encoded_bytes() {
-            b"-" => true,
-            [first, ..] => *first != b'-',
-            [] => false,
-        };
-        names.iter().all(is_name).then(|| Args {
-            files: names.iter().map(PathBuf::from).collect(),
-            keyed: false,
-            derive_key: None,
-            length: 32,
-            seek: 0,
-            num_threads: None,
-            no_mmap: false,
-            no_names: false,
-            raw: false,
-            tag: false,
-            check: false,
-            quiet: false,
-            status: false,
-            ignore_missing: false,
-            report_extra: Vec::new(),
-            recursive: false,
-            files_from: None,
-            null: false,
-            zero: false,
-            follow: false,
-            one_file_system: false,
-            include: Vec::new(),
-            exclude: Vec::new(),
-            gitignore: false,
-            unordered: false,
-            jobs: None,
-            json: false,
-            tree_digest: false,
-            index: None,
-            verify_index: false,
-            pass_through: None,
-            tee: Vec::new(),
-            output: None,
-            strict: false,
-            lenient: false,
-            warn: false,
-            binary: false,
-            text: false,
-            explain: false,
-            stats: None,
-            trace: None,
-            progress: When::Auto,
-            engine: None,
-            cache: None,
-            block_size: None,
-            depth: None,
-            slots: None,
-            workers: None,
-            limit_rate: None,
-            io_priority: None,
-            medium: false,
-            no_tuned: false,
-            pool_threads: None,
-            in_order: false,
-            spin: false,
-            consume: ConsumeArg::Each,
-            huge_pages: HugePagesArg::Advise,
-            io_drain: false,
-            io_link: false,
-            sqpoll: None,
-            sqpoll_cpu: None,
-            iopoll: false,
-            fixed_buffers: false,
-            fixed_file: false,
-        })
-    }
-
     /// Whether the input goes on to somewhere.
     pub(crate) fn passes_on(&self) -> bool {
         self.pass_through.is_some() || !self.tee.is_empty()

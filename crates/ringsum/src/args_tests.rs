@@ -1,5 +1,9 @@
 //! What command lines come to.
 
+use std::ffi::OsString;
+
+use clap::{CommandFactory, FromArgMatches};
+
 use super::*;
 
 #[test]
@@ -26,7 +30,7 @@ fn names_alone_are_parsed_as_by_the_parser() {
 
 #[test]
 fn legal_ranges_are_named() {
-    let cases: [(&[&str], &str); 18] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["--block-size", "0"], "from 512 bytes to 64MiB"),
         (&["--block-size", "64TiB"], "from 512 bytes to 64MiB"),
         (&["--block-size", "big"], "from 512 bytes to 64MiB"),
@@ -45,6 +49,11 @@ fn legal_ranges_are_named() {
         (&["--io-link", "--io-drain"], "take one"),
         (&["--stats=xml"], "text, json"),
         (&["--cache", "none"], "direct, buffered, dontcache"),
+        (&["--retry-changed", "-1"], "--retry-changed"),
+        (&["--retry-changed", "1", "--tee", "x"], "cannot be used with"),
+        (&["--map-errors", "--check"], "cannot be used with"),
+        (&["--map-errors", "--engine", "pread"], "cannot be used with"),
+        (&["--map-errors", "--retry-changed", "1"], "cannot be used with"),
     ];
     for (options, part) in cases {
         let line = ["ringsum"].iter().chain(options).map(OsString::from).collect();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringsum::Digest;
-use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash, can_share};
+use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash};
 
 use crate::Status;
 use crate::ahead::Ahead;
@@ -30,6 +30,8 @@ struct Counts {
     matched: u64,
     mismatched: u64,
     unreadable: u64,
+    /// Changed while they were read.
+    changed: u64,
     malformed: u64,
     /// Lists that could not be read, or in which nothing could be checked.
     bad_lists: u64,
@@ -68,7 +70,8 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         warn(session, &counts);
     }
     let malformed = if session.args.lenient { 0 } else { counts.malformed };
-    let bad = counts.mismatched + counts.unreadable + counts.bad_lists + malformed + counts.extra;
+    let unread = counts.unreadable + counts.changed;
+    let bad = counts.mismatched + unread + counts.bad_lists + malformed + counts.extra;
     Ok(if bad == 0 { Status::Success } else { Status::Failure })
 }
 
@@ -77,7 +80,7 @@ fn check_lists(
     lists: &[PathBuf],
     checking: &mut Checking<'_>,
 ) -> anyhow::Result<()> {
-    let shares = can_share(&session.options.config);
+    let shares = session.shares();
     // Some 30 lines are worth a thread that looks at files ahead of their turn.
     let bytes = |list: &Path| std::fs::metadata(list).map_or(u64::MAX, |metadata| metadata.len());
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
@@ -209,13 +212,15 @@ impl<'a> Checking<'a> {
         let hashed = match &result {
             Err(failure) if failure.is_missing() && args.ignore_missing => return Ok(()),
             Err(failure) => {
-                self.counts.unreadable += 1;
-                let reason = failure.to_string();
+                match failure.change() {
+                    Some(_) => self.counts.changed += 1,
+                    None => self.counts.unreadable += 1,
+                }
                 if args.status && !args.json {
-                    self.session.say_of(&entry.name, &reason);
+                    self.session.say_of(&entry.name, failure);
                 }
                 let status = if failure.is_missing() { "missing" } else { "unreadable" };
-                return self.verdict(&entry, status, Err(&reason));
+                return self.verdict(&entry, json::status_of(failure, status), Err(failure));
             }
             Ok(hashed) => hashed,
         };
@@ -241,7 +246,7 @@ impl<'a> Checking<'a> {
         &self,
         entry: &OwnedEntry,
         status: &str,
-        hashed: Result<&Hashed, &str>,
+        hashed: Result<&Hashed, &Failure>,
     ) -> Result<(), OutputError> {
         let (args, output) = (self.session.args, &self.session.output);
         if args.status {
@@ -251,7 +256,7 @@ impl<'a> Checking<'a> {
             let expected = hex::encode(&entry.digest);
             let mut object = json::object(&entry.name, status).with("expected", expected);
             match hashed {
-                Err(reason) => object = object.with("error", reason),
+                Err(failure) => object = object.with_failure(failure),
                 Ok(hashed) => {
                     object = object.with_stamp(hashed.stamp.as_ref());
                     if let Some(digest) = hashed.digest() {
@@ -266,7 +271,7 @@ impl<'a> Checking<'a> {
             return self.session.progress.suspend(|| output.write(object.line().as_bytes()));
         }
         let text = match (status, hashed) {
-            (_, Err(reason)) => format!("FAILED ({reason})"),
+            (_, Err(failure)) => format!("FAILED ({failure})"),
             ("ok", _) => "OK".to_owned(),
             _ => "FAILED".to_owned(),
         };
@@ -295,6 +300,11 @@ fn warn(session: &Session<'_>, counts: &Counts) {
     };
     say(counts.malformed, "line is improperly formatted", "lines are improperly formatted");
     say(counts.unreadable, "listed file could not be read", "listed files could not be read");
+    say(
+        counts.changed,
+        "listed file changed while it was read",
+        "listed files changed while they were read",
+    );
     say(counts.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
     say(counts.extra, "file is in no list", "files are in no list");
 }

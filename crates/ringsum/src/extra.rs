@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringsum::many::{Outcome, Place, Task, ToHash, can_share};
+use ringsum::many::{Outcome, Place, Task, ToHash};
 use ringsum::walk::{Kind, Walk};
 
 use crate::check::is_expected;
@@ -95,7 +95,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
         }
     }
     // Without anything missing, there is nothing to recognize.
-    let (hashes, is_regular) = (!listed.missing.is_empty(), can_share(&session.options.config));
+    let (hashes, is_regular) = (!listed.missing.is_empty(), session.shares());
     let mut directories = Directories::default();
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();

@@ -10,8 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use blockring::{Shared, Source};
 use ringsum::many::{
-    Failure, Hashed, Known, ManyOptions, Outcome, Place, Step, Task, ToHash, Watch, When,
-    can_share, hash_many,
+    Failure, Hashed, Known, ManyOptions, Outcome, Place, Step, Task, ToHash, Watch, When, hash_many,
 };
 use ringsum::tree_digest::{Node, Special, TreeDigest};
 use ringsum::walk::Kind;
@@ -33,7 +32,7 @@ const TOGETHER_MIN: usize = 16;
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let args = session.args;
     let is_plain = !args.recursive && args.files_from.is_none() && args.index.is_none();
-    if is_plain && (args.files.len() < TOGETHER_MIN || !can_share(&session.options.config)) {
+    if is_plain && (args.files.len() < TOGETHER_MIN || !session.shares()) {
         return one_by_one(session);
     }
     together(session)
@@ -49,14 +48,14 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
     let mut status = Status::Success;
     for path in files {
         let name = path.as_os_str().as_bytes();
-        let printed = match session.hash(path) {
+        let printed = match session.hash_again(path) {
             Ok(hashed) => {
                 session.count_inputs(1, false);
                 printer.hash(name, &hashed)
             }
-            Err(error) => {
+            Err(failure) => {
                 status = Status::Failure;
-                printer.failure(name, &error.reason())
+                printer.failed(name, &failure)
             }
         };
         match printed {
@@ -133,6 +132,14 @@ pub(crate) fn run_together<T: Send>(
     session.output.collect();
     let files = AtomicU64::new(0);
     let alone = |task: &Task<T>| alone(session, task.file.as_ref());
+    let again = |task: &Task<T>, again| {
+        let path = match &task.file.as_ref()?.place {
+            Place::Path(path) => path,
+            // No entry of a directory is standard input.
+            Place::Entry(_) => Path::new(""),
+        };
+        session.again_after(path, again)
+    };
     let device = |shared: &Shared, when| match when {
         When::Before => session.explain_shared(shared),
         When::After => session.add_stats(shared),
@@ -150,6 +157,7 @@ pub(crate) fn run_together<T: Send>(
         unordered: session.args.unordered,
         known,
         alone: &alone,
+        again: (session.args.retry_changed > 0).then_some(&again),
         device: &device,
         progress: &progress,
     };
@@ -166,7 +174,7 @@ pub(crate) fn run_together<T: Send>(
     let interrupt = Interrupt::new(&flush, &tick);
     let watch = interrupt.as_ref().map(|interrupt| interrupt as &dyn Watch);
     let result = hash_many(tasks, &options, tell, watch).and(session.output.flush());
-    session.count_inputs(files.into_inner(), can_share(&session.options.config));
+    session.count_inputs(files.into_inner(), session.shares());
     result
 }
 
@@ -176,7 +184,9 @@ fn alone(session: &Session<'_>, file: Option<&ToHash>) -> Result<Hashed, Failure
         Some((Place::Path(path), _)) => session.hash(path).map_err(DigestError::into_failure),
         Some((Place::Entry(entry), file)) => {
             let path = entry.path();
-            Ok(session.hash_source(&file.open()?, Path::new(OsStr::from_bytes(&path)))?)
+            let source = file.open()?;
+            let hashed = session.hash_source(&source, Path::new(OsStr::from_bytes(&path)));
+            hashed.map_err(|error| file.named(&source, error.into_failure()))
         }
         None => Err(Failure::Alone("there is nothing to read".to_owned())),
     }
@@ -191,6 +201,8 @@ struct Telling<'a> {
     /// Something in the tree could not be had, so that it has no digest.
     is_broken: bool,
     failed: u64,
+    /// How many of them since they changed.
+    changed: u64,
 }
 
 impl<'a> Telling<'a> {
@@ -202,6 +214,7 @@ impl<'a> Telling<'a> {
             tree: TreeDigest::default(),
             is_broken: false,
             failed: 0,
+            changed: 0,
         }
     }
 
@@ -237,7 +250,9 @@ impl<'a> Telling<'a> {
             (Some(Err(failure)), _) => {
                 let place = task.file.as_ref().map(|file| &file.place);
                 self.is_broken |= matches!(place, Some(Place::Entry(_)));
-                self.fail(&name, &failure.to_string())
+                self.failed += 1;
+                self.changed += u64::from(failure.change().is_some());
+                self.printer.failed(&name, &failure)
             }
             (None, What::Failed { why, in_tree, .. }) => {
                 self.is_broken |= in_tree;
@@ -288,7 +303,7 @@ impl<'a> Telling<'a> {
 
     /// What is said at the end.
     fn end(self) -> anyhow::Result<Status> {
-        let Telling { session, memory, failed, .. } = self;
+        let Telling { session, memory, failed, changed, .. } = self;
         session.progress.finish();
         if let Some(memory) = memory {
             let counts = memory.flush()?;
@@ -301,10 +316,16 @@ impl<'a> Telling<'a> {
                 session.messages.say(&index);
             }
         }
-        match failed {
-            0 => return Ok(Status::Success),
-            1 => session.messages.say(&"1 file failed"),
-            n => session.messages.say(&format_args!("{n} files failed")),
+        if failed == 0 {
+            return Ok(Status::Success);
+        }
+        let files = if failed == 1 { "file" } else { "files" };
+        match changed {
+            0 => session.messages.say(&format_args!("{failed} {files} failed")),
+            _ => {
+                let why = "because of changes while reading";
+                session.messages.say(&format_args!("{failed} {files} failed, {changed} {why}"));
+            }
         }
         Ok(Status::Failure)
     }

@@ -28,7 +28,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use blake3::hazmat;
-use blockring::{Block, BoxError, CacheMode, Config, EngineKind, Onward, Order, Plan, Source};
+use blockring::{
+    BadRange, Block, BoxError, CacheMode, Config, EngineKind, Mapped, Onward, Order, Plan, Source,
+};
 
 pub use blake3;
 pub use blockring;
@@ -191,6 +193,37 @@ pub fn hash_planned(
             Ok(Digest(hasher.finalize_xof()))
         }
     }
+}
+
+/// Hashes a source, and goes on where it cannot be read: `bad` is told of every range that cannot be. Then
+/// there is no digest. See [`Plan::map_errors`] for how it reads; `observe` is told of bytes that were gone
+/// through.
+///
+/// # Errors
+///
+/// See [`hash_file`]; a source whose length only reading tells cannot be gone on with.
+pub fn map_errors(
+    plan: &Plan<'_>,
+    mode: &Mode,
+    observe: &(dyn Fn(u64) + Sync),
+    mut bad: impl FnMut(BadRange),
+) -> Result<Option<Digest>, Error> {
+    if plan.engine() == EngineKind::Null {
+        return Err(Error::NothingRead);
+    }
+    let (mut hasher, mut is_whole) = (mode.hasher(), true);
+    let bytes = plan.map_errors(observe, |mapped| {
+        match mapped {
+            Mapped::Block(block) if is_whole => drop(hasher.update(block.bytes)),
+            Mapped::Block(_) => {}
+            Mapped::Bad(range) => {
+                is_whole = false;
+                bad(range);
+            }
+        }
+        Ok(())
+    })?;
+    Ok((is_whole && bytes == 0).then(|| Digest(hasher.finalize_xof())))
 }
 
 /// Hashes a stream as [`hash_planned`] does, while all of it goes on to `onward`. The plan must be of a source

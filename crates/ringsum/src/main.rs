@@ -12,6 +12,7 @@ mod inputs;
 mod interrupt;
 mod json;
 mod lists;
+mod mapping;
 mod math;
 mod output;
 mod pass;

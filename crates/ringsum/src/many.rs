@@ -10,18 +10,22 @@
 //! some thousand at a time: that is the order in which they lie on the device, as a rule. What is done
 //! waits until all before it is done, and then goes to the sink.
 
+mod again;
 mod lane;
 mod queue;
 mod reading;
 mod sequence;
+mod ticket;
 mod turns;
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use blockring::{Config, ErrorKind, Shared, Source, SourceKind, Stamp};
+use blockring::{BadRange, Change, Config, ErrorKind, Shared, Source, SourceKind, Stamp};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -150,6 +154,9 @@ pub enum Failure {
     /// Its parts make no whole.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// It has places that cannot be read, and all of them were looked for.
+    #[error("{0}")]
+    Unreadable(BadRanges),
     /// What reads single files could not read it.
     #[error("{0}")]
     Alone(String),
@@ -165,9 +172,16 @@ impl Failure {
             _ => false,
         }
     }
-}
 
-impl Failure {
+    /// How the file changed while it was read, if that is what is wrong with it.
+    pub fn change(&self) -> Option<Change> {
+        match self {
+            Failure::Read(kind) => kind.change(),
+            Failure::Replaced(_) => Some(Change::Replaced),
+            _ => None,
+        }
+    }
+
     /// Whether there were too many open files, so that there may soon be fewer.
     fn is_scarcity(&self) -> bool {
         let Failure::Open(error) = self else { return false };
@@ -185,6 +199,40 @@ impl From<Error> for Failure {
     }
 }
 
+/// What of a file cannot be read.
+#[derive(Debug, Default)]
+pub struct BadRanges {
+    /// Where, in their order: the first [`BAD_RANGES_MAX`].
+    pub first: Vec<BadRange>,
+    /// How many there are.
+    pub count: u64,
+    /// How many bytes that is.
+    pub bytes: u64,
+}
+
+/// Most ranges that are kept of one file: 6 MB of memory, and more than are of use to anybody who does not
+/// read them as they come.
+pub const BAD_RANGES_MAX: usize = 100_000;
+
+impl BadRanges {
+    /// Takes one down.
+    pub fn add(&mut self, range: BadRange) {
+        self.count += 1;
+        self.bytes += range.len;
+        if self.first.len() < BAD_RANGES_MAX {
+            self.first.push(range);
+        }
+    }
+}
+
+impl fmt::Display for BadRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadRanges { count, bytes, .. } = self;
+        let ranges = if *count == 1 { "range" } else { "ranges" };
+        write!(f, "{bytes} bytes in {count} {ranges} cannot be read, so it has no hash")
+    }
+}
+
 /// How to go about it.
 pub struct ManyOptions<'a, T> {
     /// How to hash and to read.
@@ -199,6 +247,9 @@ pub struct ManyOptions<'a, T> {
     pub known: Option<Known<'a, T>>,
     /// Hashes what is no regular file, and what has to be read by itself, on one thread.
     pub alone: Alone<'a, T>,
+    /// Asked when a file changed while it was read, and how often it was read again already: after which
+    /// time it is to be read again. `None`: it has failed. Without this, it always has.
+    pub again: Option<Again<'a, T>>,
     /// Told once for each device how it is read, before and after.
     pub device: &'a (dyn Fn(&Shared, When) + Sync),
     /// Told of bytes that were hashed, and of files that are done.
@@ -207,6 +258,9 @@ pub struct ManyOptions<'a, T> {
 
 /// Gives the hash of a file that did not change since it was hashed.
 pub type Known<'a, T> = &'a (dyn Fn(&T, u64, &Stamp) -> Option<[u8; 32]> + Sync);
+
+/// Says when to read a file that changed again.
+pub type Again<'a, T> = &'a (dyn Fn(&Task<T>, u32) -> Option<Duration> + Sync);
 
 /// Hashes one file by itself.
 pub type Alone<'a, T> = &'a (dyn Fn(&Task<T>) -> Result<Hashed, Failure> + Sync);
@@ -331,6 +385,19 @@ impl ToHash {
             }
         };
         file.map(File::from).map_err(Failure::Open)
+    }
+
+    /// The same failure with what the name says: of a file that changed, that it leads to another one now.
+    pub fn named(&self, source: &Source, failure: Failure) -> Failure {
+        if !matches!(failure, Failure::Read(ErrorKind::Changed(_))) {
+            return failure;
+        }
+        let stat = match &self.place {
+            Place::Entry(entry) => entry.stat(),
+            Place::Path(path) => rustix::fs::stat(path).map_err(io::Error::from),
+        };
+        let moved = source.moved(stat);
+        moved.map_or(failure, |change| Failure::Read(ErrorKind::Changed(change)))
     }
 
     /// Its directory's descriptor is not needed any more.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use blockring::{ErrorKind, Onward, Source};
-use ringsum::many::Hashed;
+use ringsum::many::{Failure, Hashed};
 
 use crate::Status;
 use crate::output::OutputError;
@@ -21,7 +21,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let source = match session.open_stream(path) {
         Ok(source) => source,
         Err(error) => {
-            printer.failure(name, &DigestError::from(error).reason())?;
+            printer.failed(name, &DigestError::from(error).into_failure())?;
             return Ok(Status::Failure);
         }
     };
@@ -38,7 +38,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     }
     let told = match result {
         Ok(hashed) => printer.hash(name, &hashed),
-        Err(error) => tell(session, &printer, name, &error),
+        Err(error) => tell(session, &printer, name, error),
     };
     match told {
         // Who reads standard output has seen enough, but what was to be written is another matter.
@@ -54,18 +54,15 @@ fn tell(
     session: &Session<'_>,
     printer: &Printer<'_>,
     name: &[u8],
-    error: &ringsum::Error,
+    error: ringsum::Error,
 ) -> Result<(), OutputError> {
-    match error {
-        ringsum::Error::Read(error) => match error.kind() {
-            // It is no fault of the input.
-            kind @ ErrorKind::Onward { .. } if !session.args.json => {
-                session.progress.suspend(|| session.messages.say(kind));
-                Ok(())
-            }
-            kind => printer.failure(name, &kind.to_string()),
-        },
-        error => printer.failure(name, &error.to_string()),
+    match Failure::from(error) {
+        // It is no fault of the input.
+        Failure::Read(kind @ ErrorKind::Onward { .. }) if !session.args.json => {
+            session.progress.suspend(|| session.messages.say(&kind));
+            Ok(())
+        }
+        failure => printer.failed(name, &failure),
     }
 }
 

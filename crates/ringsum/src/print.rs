@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use blockring::Stamp;
 use ringsum::Digest;
 use ringsum::checkfile::{self, Style};
-use ringsum::many::{Found, Hashed};
+use ringsum::many::{Failure, Found, Hashed};
 
 use crate::json;
 use crate::output::OutputError;
@@ -45,6 +45,18 @@ impl<'a> Printer<'a> {
     }
 
     /// Why a file has no hash.
+    pub(crate) fn failed(&self, name: &[u8], failure: &Failure) -> Result<(), OutputError> {
+        match self.session.args.json {
+            true => {
+                let object = json::object(name, json::status_of(failure, "error"));
+                let line = object.with_failure(failure).line();
+                self.session.progress.suspend(|| self.session.output.write(line.as_bytes()))
+            }
+            false => self.failure(name, &failure.to_string()),
+        }
+    }
+
+    /// What is wrong with something that was not even read.
     pub(crate) fn failure(&self, name: &[u8], why: &str) -> Result<(), OutputError> {
         self.session.progress.suspend(|| match self.session.args.json {
             true => self.object(name, "error", None, Some(why)),

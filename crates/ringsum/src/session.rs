@@ -4,19 +4,27 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use blockring::{Choice, Config, Plan, Shared, Source, Stats, Trace, Tunings};
-use ringsum::many::{Failure, Hashed};
+use ringsum::many::{BadRanges, Failure, Hashed, can_share};
 use ringsum::{Digest, Mode, Options, tuned};
 
 use crate::args::Args;
 use crate::ends;
-use crate::inputs::{InputError, Inputs};
+use crate::inputs::{self, InputError, Inputs};
+use crate::mapping;
 use crate::output::{Messages, Output, To};
 use crate::progress::Progress;
 use crate::statistics::{Of, Report};
 use crate::values::StatsFormat;
+
+/// When a file that changed is read again: an editor, or a program that puts a new file in the place of an old
+/// one, is done within milliseconds; for one that writes for longer, each time is twice as long as the one
+/// before, up to what people wait for a prompt.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(8);
 
 /// One invocation.
 pub(crate) struct Session<'a> {
@@ -47,31 +55,22 @@ pub(crate) enum DigestError {
     Input(#[from] InputError),
     #[error(transparent)]
     Hash(#[from] ringsum::Error),
+    #[error("{0}")]
+    Unreadable(BadRanges),
+    #[error("--map-errors goes on after a failed read, and {0} has no places to go on from")]
+    NoPlaces(&'static str),
 }
 
 impl DigestError {
-    fn blockring(&self) -> Option<&blockring::Error> {
-        match self {
-            DigestError::Input(InputError::Blockring(error))
-            | DigestError::Hash(ringsum::Error::Read(error)) => Some(error),
-            _ => None,
-        }
-    }
-
-    /// What happened, without the path: whoever prints it has that.
-    pub(crate) fn reason(&self) -> String {
-        match self.blockring() {
-            Some(error) => error.kind().to_string(),
-            None => self.to_string(),
-        }
-    }
-
     /// The same as what happens to one of many.
     pub(crate) fn into_failure(self) -> Failure {
         match self {
             DigestError::Hash(error) => error.into(),
             DigestError::Input(InputError::Blockring(error)) => Failure::Read(error.into_parts().1),
-            DigestError::Input(error) => Failure::Alone(error.to_string()),
+            DigestError::Unreadable(ranges) => Failure::Unreadable(ranges),
+            error @ (DigestError::Input(_) | DigestError::NoPlaces(_)) => {
+                Failure::Alone(error.to_string())
+            }
         }
     }
 }
@@ -147,13 +146,39 @@ impl<'a> Session<'a> {
         Ok(hashed)
     }
 
+    /// The same, once more if the file changed meanwhile and that was asked for.
+    pub(crate) fn hash_again(&self, path: &Path) -> Result<Hashed, Failure> {
+        let mut again = 0;
+        loop {
+            let failure = match self.hash(path) {
+                Ok(hashed) => return Ok(hashed),
+                Err(error) => error.into_failure(),
+            };
+            match failure.change().and_then(|_| self.again_after(path, again)) {
+                Some(after) => thread::sleep(after),
+                None => return Err(failure),
+            }
+            again += 1;
+        }
+    }
+
+    /// When to read a file that changed again, and has been so often; standard input cannot be.
+    pub(crate) fn again_after(&self, path: &Path, again: u32) -> Option<Duration> {
+        let is_due = again < self.args.retry_changed && !inputs::is_stdin(path);
+        is_due.then(|| (AGAIN_AFTER * (1 << again.min(30))).min(AGAIN_AFTER_MAX))
+    }
+
+    /// Whether files are read together with others, if there are many.
+    pub(crate) fn shares(&self) -> bool {
+        can_share(&self.options.config) && !self.args.map_errors
+    }
+
     /// Hashes what is open already; `path` is what it is called.
-    pub(crate) fn hash_source(
-        &self,
-        source: &Source,
-        path: &Path,
-    ) -> Result<Hashed, ringsum::Error> {
+    pub(crate) fn hash_source(&self, source: &Source, path: &Path) -> Result<Hashed, DigestError> {
         let plan = ringsum::plan(source, &self.options.config)?;
+        if self.args.map_errors {
+            return mapping::hash(self, &plan, path);
+        }
         let observe = |bytes| self.progress.add(bytes);
         let hash = || ringsum::hash_planned(&plan, &self.options.mode, &observe);
         Ok(Hashed::read(self.carry_out(&plan, path, hash)?, source))

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringsum::many::{Place, Task, ToHash, can_share, look_at};
+use ringsum::many::{Place, Task, ToHash, look_at};
 use ringsum::walk::{Entry, Kind, Walk, WalkOptions};
 use rustix::fs::FileType;
 
@@ -144,7 +144,7 @@ pub(crate) fn with_tasks<R>(
 ) -> anyhow::Result<R> {
     // Made again for each tree, since rules of one are none of another.
     walk_options(session)?;
-    let source = Trees { session, memory, shares: can_share(&session.options.config) };
+    let source = Trees { session, memory, shares: session.shares() };
     let list = session.args.files_from.as_deref().unwrap_or(Path::new("-"));
     let ahead = Ahead::new(names, count == usize::MAX && !is_regular(list));
     thread::scope(|scope| {

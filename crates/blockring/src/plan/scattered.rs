@@ -73,6 +73,6 @@ impl Plan<'_> {
             _ => return Ok(()),
         };
         let error = io::Error::new(io::ErrorKind::InvalidInput, what);
-        Err(ErrorKind::Read { offset, error })
+        Err(ErrorKind::read(offset, 0, error))
     }
 }

@@ -105,7 +105,7 @@ impl<'s, T> Feed<'s, T> {
                     let len = member.source.len().unwrap_or(0);
                     if len == 0 {
                         let error = io::Error::new(io::ErrorKind::UnexpectedEof, "it is empty");
-                        lock(&self.refused).push((member, ErrorKind::Read { offset: 0, error }));
+                        lock(&self.refused).push((member, ErrorKind::read(0, 0, error)));
                         continue;
                     }
                     let (left, failed) = (AtomicU64::new(len), Mutex::default());
@@ -122,6 +122,12 @@ impl<'s, T> Feed<'s, T> {
                 Err(why) => lock(&self.refused).push((member, why)),
             }
         }
+    }
+
+    /// The smallest reads of a file that it can be read with.
+    pub(super) fn smallest<'f>(&self, file: &'f InRing<T>) -> Target<'f> {
+        let align = file.align.min(self.shared.sector_bytes);
+        Target { flags: file.flags, align, ..Target::plain(&file.member.source) }
     }
 
     /// So many bytes of a file are done with. Returns whether they were the last.

@@ -10,14 +10,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope};
-use std::time::Duration;
 
 use blockring::{Block, ErrorKind, Feed, Member, SLAB_BYTES_MAX, Shared, SharedReader, Source};
 
 use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
-use super::{Failure, Found, Hashed, JOBS, Outcome, Step, Task, When, digest_of, lock};
+use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
+use super::{Failure, Hashed, JOBS, Step, When, digest_of, lock};
 use crate::Digest;
 
 /// Threads that read large files, if there are as many processors. Each has 8 MiB in flight, and one keeps
@@ -42,28 +42,8 @@ const COLD_LOOK: u32 = 32;
 /// A file of so many bytes is worth all threads that read large files.
 const HUGE_BYTES_MIN: u64 = 32 << 20;
 
-/// How long to wait for a descriptor when there is none, and how often.
-const SCARCE: Duration = Duration::from_millis(10);
-const SCARCE_MAX: u32 = 500;
-
 /// Most files that are sorted by their physical place on a device that turns.
 const TURNING_BATCH: usize = 512;
-
-/// A task with its number, and room for what becomes of it. (Boxed: it goes through many hands.)
-pub(super) struct Ticket<T> {
-    pub(super) number: u64,
-    pub(super) outcome: Box<Outcome<T>>,
-}
-
-impl<T> Ticket<T> {
-    pub(super) fn task(&self) -> &Task<T> {
-        &self.outcome.task
-    }
-
-    pub(super) fn inode(&self) -> u64 {
-        self.task().file.as_ref().map_or(0, |file| file.inode)
-    }
-}
 
 pub(super) type Batch<T> = Vec<Ticket<T>>;
 
@@ -114,14 +94,6 @@ pub(super) fn work_alone<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
     }
 }
 
-/// Hashes one file by itself, unless its hash is known.
-pub(super) fn hash_alone<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) {
-    if let Some(ticket) = unless_known(run, ticket) {
-        let result = (run.options.alone)(ticket.task());
-        finish(run, ticket, result);
-    }
-}
-
 /// Works on a lane until there is nothing more to do.
 pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
     // Until there is a file with content, there is nothing to choose by.
@@ -133,7 +105,7 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
             for ticket in batch {
                 if let Some((ticket, source)) = open(run, ticket, false) {
                     let result = hash_empty(run, &ticket, &source);
-                    finish(run, ticket, result);
+                    finish_opened(run, ticket, &source, result);
                 }
             }
             continue;
@@ -164,57 +136,6 @@ fn samples<T>(batch: &Batch<T>) -> Vec<Source> {
     let files = places.into_iter().filter_map(|place| batch.get(place)?.task().file.as_ref());
     let sources = files.filter_map(|file| file.open().ok());
     sources.filter(|source| source.len().is_some()).take(3).collect()
-}
-
-/// A task is done.
-fn finish<T: Send>(run: &Run<'_, T>, mut ticket: Ticket<T>, result: Result<Hashed, Failure>) {
-    if let Some(file) = &mut ticket.outcome.task.file {
-        file.let_go();
-    }
-    let known = result.as_ref().ok().filter(|hashed| hashed.is_known());
-    let known = known.and_then(|hashed| Some(hashed.stamp?.len)).unwrap_or(0);
-    (run.options.progress)(Step::File { known });
-    ticket.outcome.result = Some(result);
-    run.finish(ticket);
-}
-
-/// The ticket, unless its hash is known: then it is done.
-fn unless_known<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) -> Option<Ticket<T>> {
-    let known = run.options.known.and_then(|known| {
-        let (device, stamp) = ticket.task().file.as_ref()?.stat()?;
-        let hash = known(&ticket.task().tag, device, &stamp)?;
-        Some(Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device })
-    });
-    match known {
-        Some(hashed) => {
-            finish(run, ticket, Ok(hashed));
-            None
-        }
-        None => Some(ticket),
-    }
-}
-
-/// Opens the file of a ticket. If that fails, the ticket is done.
-fn open<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>, direct: bool) -> Option<(Ticket<T>, Source)> {
-    let Some(file) = &ticket.task().file else { return None };
-    let mut tries = 0;
-    let opened = loop {
-        match if direct { file.open_direct() } else { file.open() } {
-            // Others will close theirs.
-            Err(failure) if failure.is_scarcity() && tries < SCARCE_MAX => {
-                tries += 1;
-                thread::sleep(SCARCE);
-            }
-            opened => break opened,
-        }
-    };
-    match opened {
-        Ok(source) => Some((ticket, source)),
-        Err(failure) => {
-            finish(run, ticket, Err(failure));
-            None
-        }
-    }
 }
 
 /// Hashes a file of length 0: it is empty, or one of those of `/proc`, whose end only reading finds.
@@ -402,7 +323,7 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
             let Some((ticket, source)) = open(run, ticket, false) else { continue };
             let Some(len) = source.len() else {
                 let result = hash_empty(run, &ticket, &source);
-                finish(run, ticket, result);
+                finish_opened(run, ticket, &source, result);
                 continue;
             };
             if len >= HUGE_BYTES_MIN {
@@ -452,7 +373,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             if self.warm >= COLD_MIN
                 && let Some(result) = self.hash_cached(&source)
             {
-                finish(crew.run, ticket, result);
+                finish_opened(crew.run, ticket, &source, result);
                 continue;
             }
             let wants_ring = crew.shared.wants_ring(&source);
@@ -465,7 +386,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             }
             if source.len().is_none() {
                 let result = hash_empty(crew.run, &ticket, &source);
-                finish(crew.run, ticket, result);
+                finish_opened(crew.run, ticket, &source, result);
             } else if !wants_ring
                 && is_one_of_many
                 && source.len() > Some(crew.shared.small_bytes_max())
@@ -474,7 +395,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
                 crew.lane.batches.push_first(vec![ticket]);
             } else if !wants_ring {
                 let result = self.hash_here(&source);
-                finish(crew.run, ticket, result);
+                finish_opened(crew.run, ticket, &source, result);
             } else if crew.large.most > 0 && source.len() > Some(crew.shared.small_bytes_max()) {
                 crew.lane.large.push(Large::File(ticket));
             } else {
@@ -580,7 +501,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
                 Err(error) if error.is_refusal() => (run.options.alone)(ticket.task()),
                 Err(error) => Err(error.into()),
             };
-            finish(run, ticket, result);
+            finish_opened(run, ticket, source, result);
         };
         match reader.read(feed, block, done) {
             Ok(()) => true,

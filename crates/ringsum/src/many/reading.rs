@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use blockring::{Block, BoxError, Source};
 
-use super::lane::Ticket;
+use super::ticket::Ticket;
 use super::{Failure, digest_of, lock};
 use crate::{Digest, Mode, Subtree, Tree};
 

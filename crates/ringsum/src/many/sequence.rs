@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::{self, Scope};
 
-use super::lane::{self, Lane, Ticket};
+use super::again::Later;
+use super::lane::{self, Lane};
+use super::ticket::{self, Ticket};
 use super::turns::{Stop, Turns};
 use super::{ManyOptions, Outcome, Task, Watch};
 
@@ -20,6 +22,8 @@ const BATCH: usize = 64;
 pub(super) struct Run<'a, T> {
     pub(super) options: &'a ManyOptions<'a, T>,
     turns: Turns<'a, T>,
+    /// Files that changed, and are read again.
+    pub(super) later: Later<T>,
 }
 
 /// The files of a lane that are not sorted into batches yet.
@@ -36,7 +40,7 @@ impl<'a, T: Send> Run<'a, T> {
         options: &'a ManyOptions<'a, T>,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Run<'a, T> {
-        Run { options, turns: Turns::new(options.unordered, deliver) }
+        Run { options, turns: Turns::new(options.unordered, deliver), later: Later::default() }
     }
 
     /// Works until every task is told of.
@@ -54,7 +58,14 @@ impl<'a, T: Send> Run<'a, T> {
                 // Without it, an interrupt ends the process as it always does.
                 watched = thread::Builder::new().spawn_scoped(scope, start).ok().map(|_| watch);
             }
+            let reads_again = || self.later.work(self);
+            if self.options.again.is_some() {
+                // Without it, a file that changed has failed.
+                let started = thread::Builder::new().spawn_scoped(scope, reads_again);
+                self.later.is_there(started.is_ok());
+            }
             dealt = thread::scope(|scope| self.deal_out(tasks, scope));
+            self.later.close();
             if let Some(watch) = watched {
                 watch.end();
             }
@@ -83,7 +94,7 @@ impl<'a, T: Send> Run<'a, T> {
             if !self.turns.wait_for_room(number) {
                 break;
             }
-            let ticket = Ticket { number, outcome: Box::new(Outcome { task, result: None }) };
+            let ticket = Ticket::new(number, task);
             number += 1;
             let Some(file) = &ticket.task().file else {
                 self.finish(ticket);
@@ -156,7 +167,7 @@ impl<T: Send> Window<T> {
             match self.has_thread {
                 true => self.lane.push(batch),
                 // No thread could be had: then this one.
-                false => batch.into_iter().for_each(|ticket| lane::hash_alone(run, ticket)),
+                false => batch.into_iter().for_each(|ticket| ticket::hash_alone(run, ticket)),
             }
         }
     }

@@ -1,8 +1,10 @@
 //! What the library and the command do, on real files: one binary, a file for each subject.
 
 mod bad_input;
+mod changed;
 mod check;
 mod command;
+mod exit_status;
 mod hashing;
 mod index;
 mod lists;
@@ -19,3 +21,4 @@ mod terminal;
 mod tree_digest;
 mod trees;
 mod tuned;
+mod unreadable;

@@ -1,0 +1,122 @@
+//! One task on its way: opened, and done with; or to be done once more.
+
+use std::thread;
+use std::time::Duration;
+
+use blockring::Source;
+
+use super::sequence::Run;
+use super::{Failure, Found, Hashed, Outcome, Step, Task};
+
+/// How long to wait for a descriptor when there is none, and how often.
+const SCARCE: Duration = Duration::from_millis(10);
+const SCARCE_MAX: u32 = 500;
+
+/// A task with its number, and room for what becomes of it. (Boxed: it goes through many hands.)
+pub(super) struct Ticket<T> {
+    pub(super) number: u64,
+    pub(super) outcome: Box<Outcome<T>>,
+    /// How often it was read again.
+    pub(super) again: u32,
+}
+
+impl<T> Ticket<T> {
+    pub(super) fn new(number: u64, task: Task<T>) -> Ticket<T> {
+        Ticket { number, outcome: Box::new(Outcome { task, result: None }), again: 0 }
+    }
+
+    pub(super) fn task(&self) -> &Task<T> {
+        &self.outcome.task
+    }
+
+    pub(super) fn inode(&self) -> u64 {
+        self.task().file.as_ref().map_or(0, |file| file.inode)
+    }
+}
+
+/// Hashes one file by itself, unless its hash is known.
+pub(super) fn hash_alone<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) {
+    if let Some(ticket) = unless_known(run, ticket) {
+        let result = (run.options.alone)(ticket.task());
+        finish(run, ticket, result);
+    }
+}
+
+/// A task is done.
+pub(super) fn finish<T: Send>(
+    run: &Run<'_, T>,
+    mut ticket: Ticket<T>,
+    result: Result<Hashed, Failure>,
+) {
+    if result.as_ref().is_err_and(|failure| failure.change().is_some()) {
+        match run.later.take(run, ticket) {
+            Some(back) => ticket = back,
+            None => return,
+        }
+    }
+    if let Some(file) = &mut ticket.outcome.task.file {
+        file.let_go();
+    }
+    let known = result.as_ref().ok().filter(|hashed| hashed.is_known());
+    let known = known.and_then(|hashed| Some(hashed.stamp?.len)).unwrap_or(0);
+    (run.options.progress)(Step::File { known });
+    ticket.outcome.result = Some(result);
+    run.finish(ticket);
+}
+
+/// The ticket, unless its hash is known: then it is done.
+pub(super) fn unless_known<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) -> Option<Ticket<T>> {
+    let known = run.options.known.and_then(|known| {
+        let (device, stamp) = ticket.task().file.as_ref()?.stat()?;
+        let hash = known(&ticket.task().tag, device, &stamp)?;
+        Some(Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device })
+    });
+    match known {
+        Some(hashed) => {
+            finish(run, ticket, Ok(hashed));
+            None
+        }
+        None => Some(ticket),
+    }
+}
+
+/// Opens the file of a ticket. If that fails, the ticket is done.
+pub(super) fn open<T: Send>(
+    run: &Run<'_, T>,
+    ticket: Ticket<T>,
+    direct: bool,
+) -> Option<(Ticket<T>, Source)> {
+    let Some(file) = &ticket.task().file else { return None };
+    let mut tries = 0;
+    let opened = loop {
+        match if direct { file.open_direct() } else { file.open() } {
+            // Others will close theirs.
+            Err(failure) if failure.is_scarcity() && tries < SCARCE_MAX => {
+                tries += 1;
+                thread::sleep(SCARCE);
+            }
+            opened => break opened,
+        }
+    };
+    match opened {
+        Ok(source) => Some((ticket, source)),
+        Err(failure) => {
+            finish(run, ticket, Err(failure));
+            None
+        }
+    }
+}
+
+/// The same for a file that was opened: if it changed, its name may say more.
+pub(super) fn finish_opened<T: Send>(
+    run: &Run<'_, T>,
+    ticket: Ticket<T>,
+    source: &Source,
+    result: Result<Hashed, Failure>,
+) {
+    let result = result.map_err(|failure| match &ticket.task().file {
+        Some(file) => file.named(source, failure),
+        None => failure,
+    });
+    finish(run, ticket, result);
+}
