@@ -12,6 +12,7 @@ mod mounting;
 mod mounts;
 mod pipes;
 mod refusals;
+mod seccomp;
 mod selecting;
 mod stopping;
 mod support;
