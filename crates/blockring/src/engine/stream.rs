@@ -43,6 +43,8 @@ impl Engine for StreamEngine {
             let buffer = unsafe { std::slice::from_raw_parts_mut(read.buffer, read.len as usize) };
             let n = match (&mut self.inlet, read.flags) {
                 (Some(inlet), _) => inlet.read(read.fd, buffer)?,
+                // A file has nothing to wait for: one that says so for ever is given up by who counts.
+                (None, 0) if self.seekable => rustix::io::read(read.fd, buffer)?,
                 (None, 0) => read_some(read.fd, buffer)?,
                 (None, flags) => sys::read_with(read.fd, buffer, flags)?,
             };

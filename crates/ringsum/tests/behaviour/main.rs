@@ -14,6 +14,7 @@ mod mounting;
 mod mounts;
 mod pipes;
 mod refusals;
+mod seccomp;
 mod selecting;
 mod stopping;
 mod support;

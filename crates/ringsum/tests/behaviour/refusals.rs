@@ -1,12 +1,8 @@
 //! What is asked for and cannot be had: refused, with exactly what is missing; and what nobody asked
 //! for: replaced, and said.
 
-use std::io;
-use std::os::unix::process::CommandExt;
-
-use crate::support::{
-    Output, RINGSUM, Scratch, content, hex, installed, ringsum, run, shell, skip,
-};
+use crate::seccomp;
+use crate::support::{Output, RINGSUM, Scratch, content, hex, installed, run, shell, skip};
 
 /// A file that is not in the page cache, so that it is worth reading past it.
 fn cold(scratch: &Scratch) -> Vec<u8> {
@@ -17,39 +13,11 @@ fn cold(scratch: &Scratch) -> Vec<u8> {
     data
 }
 
-/// Runs the command with these system calls refused by a seccomp filter.
+/// Runs the command with these system calls refused, as container runtimes do it.
 fn without(calls: &[libc::c_long], scratch: &Scratch, args: &[&str]) -> Output {
-    let filter = filter(calls);
-    let mut command = ringsum();
-    command.current_dir(scratch.path()).args(args);
-    #[expect(unsafe_code)]
-    // SAFETY: only system calls, on memory that was made before the fork.
-    unsafe {
-        command.pre_exec(move || {
-            let program =
-                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-            let installed = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0;
-            if installed { Ok(()) } else { Err(io::Error::last_os_error()) }
-        });
-    }
+    let mut command = scratch.command(args);
+    seccomp::refuse(&mut command, calls, libc::EPERM);
     run(&mut command, b"")
-}
-
-/// `EPERM` for these calls, as container runtimes have it, and every other goes through.
-fn filter(calls: &[libc::c_long]) -> Vec<libc::sock_filter> {
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
-    // The number of the call is the first field of what the filter sees.
-    let mut filter = vec![statement(LOAD_WORD, 0)];
-    for call in calls {
-        filter.push(libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: *call as u32 });
-        filter.push(statement(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
-    }
-    filter.push(statement(RETURN, libc::SECCOMP_RET_ALLOW));
-    filter
 }
 
 /// The line of `--explain` that says which engine.

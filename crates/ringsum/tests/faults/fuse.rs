@@ -1,0 +1,267 @@
+//! A file system of the test's own, in this process, whose files go wrong on command.
+//!
+//! Each file is registered under a number, which is its name and its inode, and used for one run, so that no
+//! page of one run is there for another. It knows nothing of what must come of it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen,
+    Request, Session,
+};
+
+/// Requests that are answered at once: a slow one holds up no other.
+const THREADS: usize = 6;
+
+/// A file that goes wrong.
+#[derive(Default)]
+pub(crate) struct File {
+    pub(crate) content: Vec<u8>,
+    /// What it says its length is, where that is not so.
+    pub(crate) claims: Option<u64>,
+    /// Each read of a program is one here, and its answer goes to that read; else the page cache is between.
+    pub(crate) is_direct: bool,
+    pub(crate) trouble: Trouble,
+    /// What becomes of it after so many reads.
+    pub(crate) later: Option<Later>,
+    pub(crate) seen: Seen,
+}
+
+/// What happened to a file until now.
+#[derive(Default)]
+pub(crate) struct Seen {
+    reads: AtomicU64,
+    troubles: AtomicU32,
+    served: Mutex<Vec<u8>>,
+}
+
+/// What a read meets.
+#[derive(Default)]
+pub(crate) enum Trouble {
+    #[default]
+    None,
+    /// Each read takes so long.
+    Slow(Duration),
+    /// No read brings more than about so many bytes, and each another number of them.
+    Short(usize),
+    /// Reads that touch these bytes fail, so many times in all.
+    Fails { at: Range<u64>, errno: i32, times: u32 },
+    /// It cannot be opened.
+    Open(i32),
+    /// It says nothing of itself once it has been read from.
+    Status(i32),
+}
+
+/// A change of a file that is being read.
+pub(crate) struct Later {
+    pub(crate) after_reads: u64,
+    pub(crate) content: Vec<u8>,
+    pub(crate) is_told_by: Told,
+}
+
+/// Which facts of a file tell of its change. (Its length always does, unless `claims` hides it.)
+#[derive(PartialEq)]
+pub(crate) enum Told {
+    Mtime,
+    Ctime,
+    Nothing,
+}
+
+impl File {
+    fn changed(&self) -> Option<&Later> {
+        let reads = self.seen.reads.load(Ordering::SeqCst);
+        self.later.as_ref().filter(|later| reads >= later.after_reads)
+    }
+
+    fn content(&self) -> &[u8] {
+        self.changed().map_or(&self.content, |later| &later.content)
+    }
+
+    fn attr(&self, ino: INodeNo) -> FileAttr {
+        let told = self.changed().map(|later| &later.is_told_by);
+        let at =
+            |is_later| SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + u64::from(is_later));
+        let size = self.claims.unwrap_or(self.content().len() as u64);
+        FileAttr {
+            size,
+            blocks: size.div_ceil(512),
+            mtime: at(told == Some(&Told::Mtime)),
+            ctime: at(told.is_some_and(|told| *told != Told::Nothing)),
+            ..attr(ino, FileType::RegularFile)
+        }
+    }
+
+    fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, i32> {
+        let content = self.content();
+        let count = self.seen.reads.fetch_add(1, Ordering::SeqCst);
+        let from = content.len().min(offset as usize);
+        let mut to = content.len().min(from + size as usize);
+        match &self.trouble {
+            Trouble::Slow(latency) => thread::sleep(*latency),
+            Trouble::Short(most) => {
+                to = to.min(from + 1 + (most * 7 + count as usize * 977) % most)
+            }
+            Trouble::Fails { at, errno, times }
+                if offset < at.end && at.start < offset + u64::from(size) =>
+            {
+                let more = |n| (n < *times).then_some(n + 1);
+                if self.seen.troubles.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+                {
+                    return Err(*errno);
+                }
+            }
+            _ => {}
+        }
+        let mut served = self.seen.served.lock().unwrap();
+        let end = served.len().max(to);
+        served.resize(end, 0);
+        served[from..to].copy_from_slice(&content[from..to]);
+        Ok(content[from..to].to_vec())
+    }
+
+    /// The bytes that were given away, each as it was the last time.
+    pub(crate) fn served(&self) -> Vec<u8> {
+        self.seen.served.lock().unwrap().clone()
+    }
+}
+
+fn attr(ino: INodeNo, kind: FileType) -> FileAttr {
+    let time = SystemTime::UNIX_EPOCH;
+    FileAttr {
+        ino,
+        size: 0,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind,
+        perm: 0o755,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+type Files = Arc<Mutex<HashMap<u64, Arc<File>>>>;
+
+struct Faulty(Files);
+
+impl Faulty {
+    fn file(&self, ino: u64) -> Option<Arc<File>> {
+        self.0.lock().unwrap().get(&ino).cloned()
+    }
+}
+
+/// Nothing that it says is to be remembered.
+const NOT_AT_ALL: Duration = Duration::ZERO;
+
+impl Filesystem for Faulty {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        match number.and_then(|number| Some((number, self.file(number)?))) {
+            Some((number, file)) => {
+                reply.entry(&NOT_AT_ALL, &file.attr(INodeNo(number)), Generation(0));
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.file(ino.into()) {
+            None => reply.attr(&NOT_AT_ALL, &attr(ino, FileType::Directory)),
+            Some(file) => match file.trouble {
+                Trouble::Status(errno) if file.seen.reads.load(Ordering::SeqCst) > 0 => {
+                    reply.error(Errno::from_i32(errno));
+                }
+                _ => reply.attr(&NOT_AT_ALL, &file.attr(ino)),
+            },
+        }
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let Some(file) = self.file(ino.into()) else {
+            return reply.error(Errno::ENOENT);
+        };
+        match file.trouble {
+            Trouble::Open(errno) => reply.error(Errno::from_i32(errno)),
+            _ if file.is_direct => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
+            _ => reply.opened(FileHandle(0), FopenFlags::empty()),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.file(ino.into()).map(|file| file.read(offset, size)) {
+            Some(Ok(bytes)) => reply.data(&bytes),
+            Some(Err(errno)) => reply.error(Errno::from_i32(errno)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+}
+
+/// The file system, mounted until it is dropped.
+pub(crate) struct Mounted {
+    files: Files,
+    next: AtomicU64,
+    _session: BackgroundSession,
+}
+
+impl Mounted {
+    pub(crate) fn new(place: &Path) -> Result<Mounted, String> {
+        let files = Files::default();
+        let mut config = Config::default();
+        config.n_threads = Some(THREADS);
+        let session = Session::new(Faulty(files.clone()), place, &config)
+            .and_then(Session::spawn)
+            .map_err(|error| format!("no FUSE file system can be mounted: {error}"))?;
+        Ok(Mounted { files, next: AtomicU64::new(2), _session: session })
+    }
+
+    /// Registers a file, for as long as what it gives lives.
+    pub(crate) fn add(&self, file: File) -> Added<'_> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let file = Arc::new(file);
+        self.files.lock().unwrap().insert(number, Arc::clone(&file));
+        Added { mounted: self, number, file }
+    }
+}
+
+/// A file that is there.
+pub(crate) struct Added<'a> {
+    mounted: &'a Mounted,
+    number: u64,
+    pub(crate) file: Arc<File>,
+}
+
+impl Added<'_> {
+    pub(crate) fn name(&self) -> String {
+        self.number.to_string()
+    }
+}
+
+impl Drop for Added<'_> {
+    fn drop(&mut self) {
+        self.mounted.files.lock().unwrap().remove(&self.number);
+    }
+}

@@ -1,0 +1,52 @@
+//! A hostile world: every fault with every engine of the real command, and a table of what came of it.
+//!
+//! The table is in docs/faults.md, which says what must hold and how it is made again: the environment
+//! variable `WRITE_FAULTS` names the page to write, from the root of the workspace. What cannot be had here
+//! (root, FUSE, loop devices, programs that make file systems) is skipped, and said.
+
+mod fuse;
+mod images;
+mod limits;
+#[path = "../behaviour/mounting.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod mounting;
+mod run;
+#[path = "../behaviour/seccomp.rs"]
+mod seccomp;
+mod signals;
+#[path = "../behaviour/support.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod support;
+mod table;
+mod troubles;
+
+use std::fs;
+use std::path::Path;
+
+use table::Group;
+
+const GROUPS: [Group; 5] =
+    [troubles::GROUP, images::DEVICES, images::FILE_SYSTEMS, limits::GROUP, signals::GROUP];
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults.md");
+
+#[test]
+fn every_fault_with_every_engine() {
+    let rows = table::try_all(&GROUPS);
+    let page = table::page(&GROUPS, &rows);
+    fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults.md"), &page).unwrap();
+    let broken = table::broken(&GROUPS, &rows);
+    assert!(broken.is_empty(), "{} broken:\n{}", broken.len(), broken.join("\n"));
+    if let Some(path) = std::env::var_os("WRITE_FAULTS") {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        fs::write(root.join(path), &page).unwrap();
+    }
+}
+
+#[test]
+fn the_page_lists_these_faults_and_engines() {
+    let untried = GROUPS.map(|group| group.faults.iter().map(|_| Err(String::new())).collect());
+    let expected = table::page(&GROUPS, &untried);
+    let page = fs::read_to_string(PAGE).unwrap();
+    assert_eq!(table::outline(&page), table::outline(&expected), "docs/faults.md: make it again");
+}

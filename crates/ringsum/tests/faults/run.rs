@@ -1,0 +1,336 @@
+//! One run of the command under a fault: started, watched, and judged.
+//!
+//! What must hold of every run is in [`Case::judge`]: no wrong hash, no hang, no panic, no death, and a
+//! line with the path for whatever has no hash.
+
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::support::{RINGSUM, Scratch, hex, named};
+
+/// What is still there after so long hangs. Nothing here takes a tenth of it on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Held by each run, and alone by who changes a setting of the whole machine.
+pub(crate) static MACHINE: RwLock<()> = RwLock::new(());
+
+/// A file that nothing is wrong with, which each run is given after the faulty one.
+pub(crate) const GOOD: (&str, &[u8]) = ("good", b"nothing is wrong with this one");
+
+/// What must come of a file.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Must {
+    /// Its hash.
+    Hash,
+    /// Its hash, but an engine that is named may have to be refused, or fail.
+    HashWithAuto,
+    /// An error.
+    Fail,
+    /// Its hash or an error.
+    Either,
+    /// Whatever was finished when the run ended.
+    Whatever,
+}
+
+/// How a run must end, where a signal or its output ends it.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Ends {
+    Code(i32),
+    Signal(i32),
+    /// By SIGINT, whether that was handled or not.
+    Interrupted,
+}
+
+/// A run that is to be made.
+pub(crate) struct Case<'a> {
+    pub(crate) command: Command,
+    pub(crate) engine: &'a str,
+    path: String,
+    rights: Vec<String>,
+    must: Must,
+    /// Where a read must be said to have failed, by the first byte of its request.
+    pub(crate) at: Option<std::ops::Range<u64>>,
+    /// The file is named so often.
+    times: usize,
+    ends: Option<Ends>,
+    act: Option<Act<'a>>,
+    /// Hashes that are known only when the run is over.
+    pub(crate) rights_after: Option<Box<dyn Fn() -> Vec<String> + 'a>>,
+}
+
+/// What is done to a run that is under way.
+type Act<'a> = Box<dyn Fn(&mut Child) + 'a>;
+
+impl<'a> Case<'a> {
+    /// The hash of `path` by `engine`, which is that of one of `contents`.
+    pub(crate) fn new(
+        scratch: &Scratch,
+        engine: &'a str,
+        path: &str,
+        contents: &[&[u8]],
+        must: Must,
+    ) -> Case<'a> {
+        let mut command = named(RINGSUM);
+        command.current_dir(scratch.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        take_signals(&mut command);
+        if engine != "auto" {
+            command.args(["--engine", engine]);
+        }
+        Case {
+            command,
+            engine,
+            path: path.to_owned(),
+            rights: contents.iter().map(|content| hex(content)).collect(),
+            must,
+            at: None,
+            times: 1,
+            ends: None,
+            act: None,
+            rights_after: None,
+        }
+    }
+
+    pub(crate) fn args(mut self, args: &[&str]) -> Case<'a> {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn times(mut self, times: usize) -> Case<'a> {
+        self.times = times;
+        self
+    }
+
+    pub(crate) fn ends(mut self, ends: Ends) -> Case<'a> {
+        self.ends = Some(ends);
+        self
+    }
+
+    pub(crate) fn act(mut self, act: impl Fn(&mut Child) + 'a) -> Case<'a> {
+        self.act = Some(Box::new(act));
+        self
+    }
+
+    /// Runs it; gives the outcome in a word or two, or what is broken.
+    pub(crate) fn run(self) -> Result<String, String> {
+        let _others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        self.run_alone()
+    }
+
+    /// The same for who has [`MACHINE`] to itself.
+    pub(crate) fn run_alone(mut self) -> Result<String, String> {
+        self.command.args(std::iter::repeat_n(&self.path, self.times)).arg(GOOD.0);
+        let mut child = self.command.spawn().map_err(|error| format!("start: {error}"))?;
+        if let Some(act) = &self.act {
+            act(&mut child);
+        }
+        let Some(status) = wait(&mut child, PATIENCE) else {
+            let why = format!("HANG: after {PATIENCE:?} still there ({})", state(child.id()));
+            let _ = child.kill();
+            // One that cannot be killed is left, so that this ends all the same.
+            wait(&mut child, Duration::from_secs(5));
+            return Err(why);
+        };
+        let (mut stdout, mut stderr) = (String::new(), Vec::new());
+        if let Some(mut pipe) = child.stdout.take() {
+            pipe.read_to_string(&mut stdout).map_err(|error| format!("stdout: {error}"))?;
+        }
+        if let Some(mut pipe) = child.stderr.take() {
+            let _ = pipe.read_to_end(&mut stderr);
+        }
+        let stderr = String::from_utf8_lossy(&stderr);
+        self.judge(status, &stdout, &stderr)
+            .map_err(|broken| format!("{broken}\n    {status}\n    {stdout:?}\n    {stderr:?}"))
+    }
+
+    fn judge(&self, status: ExitStatus, stdout: &str, stderr: &str) -> Result<String, String> {
+        if stderr.contains("panicked") {
+            return Err("a panic".to_owned());
+        }
+        let ended = match (status.code(), status.signal()) {
+            (Some(code), _) => Ends::Code(code),
+            (None, signal) => Ends::Signal(signal.unwrap_or(0)),
+        };
+        let is_refused = self.engine != "auto" && stderr.contains("cannot be used");
+        match (self.ends, ended) {
+            (_, Ends::Code(1)) if is_refused => {}
+            (Some(expected), ended) if expected == ended => {}
+            (Some(Ends::Interrupted), Ends::Code(130) | Ends::Signal(libc::SIGINT)) => {}
+            (None, Ends::Code(0 | 1)) => {}
+            _ => return Err("another end than it must have".to_owned()),
+        }
+        let rights_after = self.rights_after.as_ref().map(|rights| rights()).unwrap_or_default();
+        let (mut hashes, mut goods) = (0, 0);
+        for line in stdout.split_inclusive('\n') {
+            let line = line.strip_suffix('\n').ok_or("a line without its end")?;
+            match line.split_once("  ") {
+                Some((hash, name)) if name == GOOD.0 && hash == hex(GOOD.1) => goods += 1,
+                Some((hash, name))
+                    if name == self.path
+                        && self.rights.iter().chain(&rights_after).any(|right| right == hash) =>
+                {
+                    hashes += 1;
+                }
+                _ => return Err(format!("WRONG HASH: {line}")),
+            }
+        }
+        let start = format!("ringsum: {}: ", self.path);
+        let errors: Vec<&str> =
+            stderr.lines().filter_map(|line| line.strip_prefix(&start)).collect();
+        if self.must == Must::Whatever {
+            return Ok(self.cell(ended, hashes, errors.first().copied(), stderr));
+        }
+        if hashes + errors.len() != self.times {
+            return Err("not one line for each file, a hash or an error".to_owned());
+        }
+        if let Some(other) = errors.iter().find(|error| what(error) != what(errors[0])) {
+            return Err(format!("the same fault, and another error: {other}"));
+        }
+        let is_good_told = stderr.contains(&format!("ringsum: {}: ", GOOD.0));
+        if goods + usize::from(is_good_told) != 1 {
+            return Err("the file after it was not done".to_owned());
+        }
+        if is_good_told && !matches!(self.must, Must::Either | Must::HashWithAuto) {
+            return Err("the file after it failed".to_owned());
+        }
+        let all_well = errors.is_empty() && !is_good_told;
+        if (ended == Ends::Code(0)) != all_well || all_well != stderr.is_empty() {
+            return Err("the exit status does not go with what was said".to_owned());
+        }
+        self.outcome(&errors)?;
+        Ok(self.cell(ended, hashes, errors.first().copied(), stderr))
+    }
+
+    /// Whether what became of the file is what must.
+    fn outcome(&self, errors: &[&str]) -> Result<(), String> {
+        let is_named = self.engine != "auto";
+        let Some(error) = errors.first() else {
+            return match self.must {
+                Must::Fail => Err("a hash, and there can be none".to_owned()),
+                _ => Ok(()),
+            };
+        };
+        // What was asked for by name is done or refused.
+        if is_named && error.contains("cannot be used") {
+            return Ok(());
+        }
+        match self.must {
+            Must::Hash => return Err("no hash, and there must be one".to_owned()),
+            Must::HashWithAuto if !is_named => {
+                return Err("no hash, and there must be one".to_owned());
+            }
+            _ => {}
+        }
+        if let Some(at) = &self.at {
+            let offset = offset_of(error).ok_or("an error without an offset")?;
+            if !at.contains(&offset) {
+                return Err(format!("an error at {offset}, and it is within {at:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The outcome as the table has it.
+    fn cell(&self, ended: Ends, hashes: usize, error: Option<&str>, stderr: &str) -> String {
+        match self.ends {
+            _ if error.is_some_and(|error| error.contains("cannot be used")) => {
+                return "refused".to_owned();
+            }
+            Some(Ends::Signal(signal)) => return format!("signal {signal}"),
+            Some(Ends::Interrupted) => return "ended".to_owned(),
+            Some(Ends::Code(_)) if stderr.contains("standard output") => return "said".to_owned(),
+            Some(Ends::Code(code)) => return format!("exit {code}"),
+            None => debug_assert!(matches!(ended, Ends::Code(_))),
+        }
+        let Some(error) = error else {
+            return if hashes > 0 { "hash" } else { "nothing" }.to_owned();
+        };
+        if let Some((_, change)) = error.split_once("changed while it was read (") {
+            return match change {
+                change if change.starts_with("it shrank") => "shrank",
+                change if change.starts_with("it grew") => "grew",
+                _ => "changed",
+            }
+            .to_owned();
+        }
+        let what = offset_of(error).map_or("error".to_owned(), |at| format!("error at {at}"));
+        match error.split_once("(os error ").and_then(|(_, rest)| rest.split_once(')')) {
+            Some((number, _)) => format!("{what}: {}", name_of(number)),
+            None => what,
+        }
+    }
+}
+
+/// Has a command be ended by Ctrl-C even if these tests run in the background.
+#[expect(unsafe_code)]
+fn take_signals(command: &mut Command) {
+    // SAFETY: one system call.
+    unsafe {
+        command.pre_exec(|| match libc::signal(libc::SIGINT, libc::SIG_DFL) {
+            libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+}
+
+/// An error without its place: of many reads in flight, any may fail first.
+fn what(error: &str) -> &str {
+    offset_of(error).and(error.split_once(": ")).map_or(error, |(_, what)| what)
+}
+
+/// Where a read is said to have failed.
+fn offset_of(error: &str) -> Option<u64> {
+    error.strip_prefix("read failed at byte ")?.split(':').next()?.parse().ok()
+}
+
+fn name_of(errno: &str) -> String {
+    let names = [
+        (libc::EIO, "EIO"),
+        (libc::EINTR, "EINTR"),
+        (libc::EAGAIN, "EAGAIN"),
+        (libc::ENOMEM, "ENOMEM"),
+        (libc::EMFILE, "EMFILE"),
+        (libc::EPERM, "EPERM"),
+        (libc::ENOSYS, "ENOSYS"),
+        (libc::ESTALE, "ESTALE"),
+        (libc::ETIMEDOUT, "ETIMEDOUT"),
+        (libc::ENODATA, "ENODATA"),
+        (libc::EFAULT, "EFAULT"),
+        (libc::ENODEV, "ENODEV"),
+    ];
+    let known = names.into_iter().find(|(number, _)| number.to_string() == errno);
+    known.map_or_else(|| format!("errno {errno}"), |(_, name)| name.to_owned())
+}
+
+/// Waits for a child, and not for ever.
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return None,
+            Ok(_) => return child.wait().ok(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// What a process is waiting for, as far as the kernel says.
+fn state(pid: u32) -> String {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return "gone".into() };
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let waits = threads.flatten().map(|thread| {
+        let path = thread.path();
+        format!("{} in {}", read(path.join("comm")).trim(), read(path.join("wchan")).trim())
+    });
+    waits.collect::<Vec<_>>().join(", ")
+}

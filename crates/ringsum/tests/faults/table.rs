@@ -1,0 +1,168 @@
+//! The table: every fault with every engine, and what came of it.
+
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::fuse::Mounted;
+use crate::run::{Case, GOOD};
+use crate::support::{Scratch, skip};
+
+/// How the command is told to read; the first is told nothing.
+pub(crate) const ENGINES: [&str; 7] =
+    ["auto", "io_uring", "libaio", "pool", "pread", "mmap", "stream"];
+
+/// Something that goes wrong, and how it is brought about for each engine.
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    /// Says why it cannot be had here, if so.
+    pub(crate) run: fn(&Trial<'_>) -> Result<(), String>,
+}
+
+/// The faults of one kind.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) faults: &'static [Fault],
+}
+
+/// One fault that is being tried.
+pub(crate) struct Trial<'a> {
+    fuse: &'a Result<Mounted, String>,
+    /// Where the FUSE file system is mounted, at `fuse`.
+    scratch: &'a Scratch,
+    cells: Mutex<Vec<Result<String, String>>>,
+}
+
+impl Trial<'_> {
+    pub(crate) fn fuse(&self) -> Result<(&Mounted, &Scratch), String> {
+        self.fuse.as_ref().map(|fuse| (fuse, self.scratch)).map_err(String::clone)
+    }
+
+    /// Tries it with one engine after another. In their order: `case` is asked for once for each.
+    pub(crate) fn each<'c>(&self, mut case: impl FnMut(&'static str) -> Case<'c>) {
+        ENGINES.into_iter().for_each(|engine| self.put(case(engine).run()));
+    }
+
+    /// Takes the outcome of the next engine.
+    pub(crate) fn put(&self, outcome: Result<String, String>) {
+        self.cells.lock().unwrap().push(outcome);
+    }
+}
+
+/// A folder with the good file.
+pub(crate) fn plant(scratch: &Scratch) {
+    scratch.write(GOOD.0, GOOD.1);
+}
+
+/// What came of a fault, by engine; or why it was not tried.
+type Row = Result<Vec<Result<String, String>>, String>;
+
+/// Tries all faults, some of them at the same time; gives the rows of each group.
+pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let fuse = Mounted::new(&scratch.make_dir("fuse"));
+    let faults: Vec<&Fault> = groups.iter().flat_map(|group| group.faults).collect();
+    let rows: Vec<Mutex<Option<Row>>> = faults.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        // They wait more than they work.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(fault) = faults.get(i) else { break };
+                    let trial = Trial { fuse: &fuse, scratch: &scratch, cells: Mutex::default() };
+                    let done = (fault.run)(&trial);
+                    let row = done.map(|()| trial.cells.into_inner().unwrap());
+                    *rows[i].lock().unwrap() = Some(row);
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_iter().map(|row| row.into_inner().unwrap().expect("tried"));
+    groups.iter().map(|group| rows.by_ref().take(group.faults.len()).collect()).collect()
+}
+
+/// Says what was not tried, and gives what is broken.
+pub(crate) fn broken(groups: &[Group], rows: &[Vec<Row>]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (group, rows) in groups.iter().zip(rows) {
+        for (fault, row) in group.faults.iter().zip(rows) {
+            match row {
+                Err(why) => skip(&format!("fault {}: {why}", fault.name)),
+                Ok(cells) => {
+                    assert_eq!(cells.len(), ENGINES.len(), "{}: engines", fault.name);
+                    for (engine, cell) in ENGINES.iter().zip(cells) {
+                        if let Err(why) = cell {
+                            broken.push(format!("{}, {engine}: {why}", fault.name));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    broken
+}
+
+const HEAD: &str = "\
+# Faults, and what becomes of them
+
+Each row is a fault that is brought about for a run of the real command, each column an engine that the
+command is told to use (`auto`: none). `crates/ringsum/tests/faults` makes this page: do not edit it, but run
+as root, on a machine whose kernel has as much of this as can be had,
+
+    WRITE_FAULTS=docs/faults.md FAULTS_SYSTEM=1 cargo test --package ringsum --test faults every
+
+Without `WRITE_FAULTS` the same table goes to `faults.md` in the folder for temporary files of the build.
+`FAULTS_SYSTEM=1` allows what changes a setting of the whole machine for a moment; without it, that is skipped.
+
+What must hold for each cell, and fails the test otherwise: the hash of the bytes that the file really held
+(or held before or after its change), or one error line with the path, and exit status 1; where a read fails,
+with the place. Another, healthy file in the same run is hashed. Nothing hangs (60 s for each run), panics or is
+killed. In the table:
+
+| cell | meaning |
+|---|---|
+| hash | the right hash, exit status 0 |
+| error at N: WHAT | the read that starts at byte N failed: no hash, exit status 1 |
+| error: WHAT | no hash, exit status 1 |
+| shrank, grew, changed | it is said that the file changed so while it was read: no hash, exit status 1 |
+| refused | the engine cannot be had so, and was asked for by name: no hash, exit status 1 |
+| said | what is wrong with standard output is said, exit status 1 |
+| ended | SIGINT ended it |
+| exit N, signal N | how the run ended, and had to |
+| not tried | what it takes is not on the machine that made this page |
+";
+
+/// The page.
+pub(crate) fn page(groups: &[Group], rows: &[Vec<Row>]) -> String {
+    let mut page = HEAD.to_owned();
+    for (group, rows) in groups.iter().zip(rows) {
+        let dashes = "|---".repeat(ENGINES.len());
+        write!(page, "\n## {}\n\n| fault | {} |\n|---{dashes}|\n", group.name, ENGINES.join(" | "))
+            .expect("a string");
+        for (fault, row) in group.faults.iter().zip(rows) {
+            let cells = match row {
+                Err(_) => vec!["not tried"; ENGINES.len()],
+                Ok(cells) => {
+                    cells.iter().map(|cell| cell.as_deref().unwrap_or("**BROKEN**")).collect()
+                }
+            };
+            writeln!(page, "| {} | {} |", fault.name, cells.join(" | ")).expect("a string");
+        }
+    }
+    page
+}
+
+/// The faults and engines of a page, group by group: the first cells of its rows, and the heads.
+pub(crate) fn outline(page: &str) -> Vec<&str> {
+    let tables = page.find("\n## ").map_or("", |at| &page[at..]);
+    let is_row = |line: &&str| line.starts_with("## ") || line.starts_with("| ");
+    let cell = |line| match str::strip_prefix(line, "| ") {
+        Some(row) if !row.starts_with("fault | ") => row.split(" | ").next().unwrap_or(row),
+        _ => line,
+    };
+    tables.lines().filter(is_row).map(cell).collect()
+}
