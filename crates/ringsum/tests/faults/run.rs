@@ -259,7 +259,7 @@ impl<'a> Case<'a> {
             }
             .to_owned();
         }
-        let what = offset_of(error).map_or("error".to_owned(), |at| format!("error at {at}"));
+        let what = place_of(error).map_or("error".to_owned(), |at| format!("error at {at}"));
         match error.split_once("(os error ").and_then(|(_, rest)| rest.split_once(')')) {
             Some((number, _)) => format!("{what}: {}", name_of(number)),
             None => what,
@@ -284,9 +284,15 @@ fn what(error: &str) -> &str {
     offset_of(error).and(error.split_once(": ")).map_or(error, |(_, what)| what)
 }
 
-/// Where a read is said to have failed.
+/// Where a read is said to have failed: the first byte.
 fn offset_of(error: &str) -> Option<u64> {
-    error.strip_prefix("read failed at byte ")?.split(':').next()?.parse().ok()
+    place_of(error)?.split(' ').next()?.parse().ok()
+}
+
+/// The place as it is said: `4096`, or `4096 to 8191`.
+fn place_of(error: &str) -> Option<&str> {
+    let heads = ["read failed at byte ", "read failed at bytes ", "read failed within bytes "];
+    heads.iter().find_map(|head| error.strip_prefix(head))?.split([':', ',']).next()
 }
 
 fn name_of(errno: &str) -> String {

@@ -126,7 +126,8 @@ killed. In the table:
 | cell | meaning |
 |---|---|
 | hash | the right hash, exit status 0 |
-| error at N: WHAT | the read that starts at byte N failed: no hash, exit status 1 |
+| error at N to M: WHAT | of the block that failed first, bytes N to M cannot be read: no hash, exit status 1 |
+| error at N: WHAT | the read that starts at byte N failed, and no other place would do better: no hash, exit status 1 |
 | error: WHAT | no hash, exit status 1 |
 | shrank, grew, changed | it is said that the file changed so while it was read: no hash, exit status 1 |
 | refused | the engine cannot be had so, and was asked for by name: no hash, exit status 1 |
