@@ -265,6 +265,7 @@ fn add_fio<'a>(planned: &mut Planned<'a>, args: &Args, input: &Input<'a>, cache:
                 depth: 32,
                 jobs: 1,
                 time: None,
+                huge_pages: false,
                 range_bytes: bytes,
                 bytes,
             };

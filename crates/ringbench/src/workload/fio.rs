@@ -12,7 +12,7 @@ use crate::case::{LatencyNs, Missing, Sample};
 use crate::process::{self, Pipeline};
 use crate::workload::target::failed;
 
-/// One job of fio's. Its memory is pages of the usual size.
+/// One job of fio's.
 #[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) path: &'a Path,
@@ -25,6 +25,8 @@ pub(crate) struct Job<'a> {
     /// Threads.
     pub(crate) jobs: u32,
     pub(crate) time: Option<Duration>,
+    /// In reserved huge pages; otherwise in those of the usual size.
+    pub(crate) huge_pages: bool,
     /// Of the file.
     pub(crate) range_bytes: u64,
     /// So much in all on each thread, where there is no time.
@@ -53,7 +55,7 @@ impl Job<'_> {
             "--thread".to_owned(),
             "--readonly".to_owned(),
             "--invalidate=0".to_owned(),
-            "--mem=mmap".to_owned(),
+            format!("--mem={}", if self.huge_pages { "mmaphuge" } else { "mmap" }),
             "--percentile_list=50:99:99.5:99.9:99.99".to_owned(),
             "--output-format=json".to_owned(),
         ];

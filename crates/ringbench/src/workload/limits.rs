@@ -45,7 +45,7 @@ const BYTES_MIN: u64 = 64 << 20;
 const SHAPES: [(u32, u32); 5] =
     [(512 << 10, 16), (256 << 10, 32), (512 << 10, 32), (1 << 20, 16), (4 << 20, 8)];
 
-/// The shape that is compared with fio, on pages of the usual size like fio's.
+/// The shape that is compared with fio, on the same pages.
 const FIO_SHAPE: (u32, u32) = (512 << 10, 32);
 
 const ROUNDS: Rounds = Rounds::Auto { min: 5, max: 15 };
@@ -118,12 +118,15 @@ fn reading_group(target: &Target, bytes: u64) -> Planned<'_> {
         let name = format!("ours, {}", shape_name(shape));
         planned.add(case(name, shape), state, Cost::read(bytes), read(shape, HugePages::Advise));
     }
-    let small = case(format!("ours, {}, small pages", shape_name(FIO_SHAPE)), FIO_SHAPE);
-    let fio = case(format!("fio, {}, small pages", shape_name(FIO_SHAPE)), FIO_SHAPE);
-    planned.add(small, state, Cost::read(bytes), read(FIO_SHAPE, HugePages::Off));
-    match fio::unavailable() {
-        Some(why) => planned.add_missing(fio, why),
-        None => planned.add(fio, state, Cost::read(bytes), move || {
+    for (name, pages) in FIO_PAGES {
+        let ours = case(as_fio("ours", name), FIO_SHAPE);
+        let fio = case(as_fio("fio", name), FIO_SHAPE);
+        planned.add(ours, state, Cost::read(bytes), read(FIO_SHAPE, pages));
+        if let Some(why) = fio::unavailable() {
+            planned.add_missing(fio, why);
+            continue;
+        }
+        planned.add(fio, state, Cost::read(bytes), move || {
             let job = fio::Job {
                 path: target.path(),
                 random: false,
@@ -133,13 +136,27 @@ fn reading_group(target: &Target, bytes: u64) -> Planned<'_> {
                 depth: FIO_SHAPE.1,
                 jobs: 1,
                 time: None,
+                huge_pages: pages == HugePages::Hugetlb,
                 range_bytes: bytes,
                 bytes,
             };
-            job.run()
-        }),
+            // What ours says where there are none reserved.
+            job.run().map_err(|missing| match pages {
+                HugePages::Hugetlb => Missing::Unavailable(missing.why().to_owned()),
+                _ => missing,
+            })
+        });
     }
     planned
+}
+
+/// Pages that both fio and we can have.
+const FIO_PAGES: [(&str, HugePages); 2] =
+    [("pages of 4 KiB", HugePages::Off), ("reserved huge pages", HugePages::Hugetlb)];
+
+/// What a case is called that has the shape and the pages of fio's.
+fn as_fio(who: &str, pages: &str) -> String {
+    format!("{who}, {}, {pages}", shape_name(FIO_SHAPE))
 }
 
 /// What fio calls the engine that ours is here.
@@ -363,9 +380,12 @@ fn conclude(session: &mut Session<'_>) {
     let (cold, warm) =
         (of(session, TOGETHER, "ringsum, cold"), of(session, TOGETHER, "ringsum, warm"));
     let hash_1 = of(session, HASHING, "1 threads");
-    let shape = shape_name(FIO_SHAPE);
-    let ours = of(session, READING, &format!("ours, {shape}, small pages"));
-    let fio = of(session, READING, &format!("fio, {shape}, small pages"));
+    let pair = |session: &Session<'_>, pages| {
+        let of = |who| of(session, READING, &as_fio(who, pages));
+        Some((pages, of("ours")?, of("fio")?))
+    };
+    // The pages that do not hold the device back, where there are any.
+    let pair = pair(session, FIO_PAGES[1].0).or_else(|| pair(session, FIO_PAGES[0].0));
     let null = of(session, LOOP, "any order");
     let numbers = [
         ("read_bytes_per_s", reading.as_ref().map(|(_, value)| *value)),
@@ -374,8 +394,8 @@ fn conclude(session: &mut Session<'_>) {
         ("copy_bytes_per_s", copying.as_ref().map(|(_, value)| *value)),
         ("ringsum_cold_bytes_per_s", cold),
         ("ringsum_warm_bytes_per_s", warm),
-        ("fio_bytes_per_s", fio),
-        ("ours_as_fio_bytes_per_s", ours),
+        ("fio_bytes_per_s", pair.map(|(.., fio)| fio)),
+        ("ours_as_fio_bytes_per_s", pair.map(|(_, ours, _)| ours)),
         ("loop_ns_per_block", null),
     ];
     for (name, value) in numbers {
@@ -389,9 +409,10 @@ fn conclude(session: &mut Session<'_>) {
             session.conclude(bound_warm(hash, copy, warm));
         }
     }
-    if let (Some(ours), Some(fio)) = (ours, fio) {
+    if let Some((pages, ours, fio)) = pair {
         session.conclude(format!(
-            "On the same settings ({shape}, small pages) fio reads {}B/s and this {}B/s: {:+.1} %.",
+            "On the same settings ({}, {pages}) fio reads {}B/s and this {}B/s: {:+.1} %.",
+            shape_name(FIO_SHAPE),
             show_scaled(fio),
             show_scaled(ours),
             (ours / fio - 1.0) * 100.0

@@ -189,6 +189,7 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
                     depth: *depth,
                     jobs,
                     time: args.count.is_none().then_some(time),
+                    huge_pages: false,
                     range_bytes: target.len(),
                     bytes: until.bytes / u64::from(jobs),
                 };
