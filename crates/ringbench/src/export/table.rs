@@ -160,7 +160,8 @@ fn parts(group: &Group) -> Vec<Part> {
 pub(super) fn quantity(name: &str, value: f64) -> (String, String) {
     let words = name.replace('_', " ");
     let scaled = |unit: &str| format!("{}{unit}", show_scaled(value));
-    let units: [(&str, String); 9] = [
+    let units: [(&str, String); 10] = [
+        (" ns per block", format!("{} a block", show_seconds(value / 1e9))),
         (" bytes per s", scaled("B/s")),
         (" per s", scaled("/s")),
         (" bytes", scaled("B")),
@@ -319,6 +320,7 @@ mod tests {
             ("fixed_buffers", 128.0, "fixed buffers", "128"),
             ("context switches", 13_500.0, "context switches", "13.5 k"),
             ("hash_s", 0.0813, "hash", "81.3 ms"),
+            ("loop_ns_per_block", 75.0, "loop", "75.0 ns a block"),
         ];
         for (key, value, name, shown) in cases {
             assert_eq!(quantity(key, value), (name.to_owned(), shown.to_owned()));

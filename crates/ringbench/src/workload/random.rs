@@ -90,6 +90,25 @@ struct Way {
     uring: Uring,
 }
 
+impl Way {
+    fn config(self, depth: u32) -> Config {
+        Config {
+            engine: Some(self.engine),
+            pool_threads: (self.engine == EngineKind::Pool).then_some(depth.min(1024)),
+            uring: self.uring,
+            ..Config::default()
+        }
+    }
+}
+
+/// Why fio cannot stand beside ours.
+fn no_fio(cache: CacheMode) -> Option<String> {
+    match cache {
+        CacheMode::Dontcache => Some("fio has no such cache mode".to_owned()),
+        _ => fio::unavailable(),
+    }
+}
+
 fn ways(args: &Args, cache: CacheMode) -> Vec<Way> {
     let mut ways = Vec::new();
     for engine in &args.engines {
@@ -152,18 +171,15 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
                 planned.add_missing(case(way.name), "it has one read at a time");
                 continue;
             }
+            let config = Config {
+                cache: Some(cache),
+                block_bytes: Some(block_bytes),
+                depth: Some(*depth),
+                workers: Some(jobs - 1),
+                stats: true,
+                ..way.config(*depth)
+            };
             planned.add(case(way.name), state, cost, move || {
-                let config = Config {
-                    engine: Some(way.engine),
-                    cache: Some(cache),
-                    block_bytes: Some(block_bytes),
-                    depth: Some(*depth),
-                    workers: Some(jobs - 1),
-                    pool_threads: (way.engine == EngineKind::Pool).then_some((*depth).min(1024)),
-                    uring: way.uring,
-                    stats: true,
-                    ..Config::default()
-                };
                 let source = Source::open(target.path()).map_err(|error| missing(&error))?;
                 let places = Places { len: target.len(), block_bytes, seed: args.seed };
                 reading::scattered(&source, &config, places, until)
@@ -171,11 +187,7 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
         }
         for engine in ["io_uring", "libaio"].into_iter().filter(|_| !args.no_fio) {
             let case = case(&format!("fio {engine}"));
-            let unavailable = match cache {
-                CacheMode::Dontcache => Some("fio has no such cache mode".to_owned()),
-                _ => fio::unavailable(),
-            };
-            if let Some(why) = unavailable {
+            if let Some(why) = no_fio(cache) {
                 planned.add_missing(case, why);
                 continue;
             }
