@@ -312,13 +312,16 @@ fn better(group: &Group, candidates: &[Settings]) -> Settings {
     best
 }
 
+/// Bytes per second of the built-in settings and of the best ones, and the gain, if that is worth writing down.
+fn won(group: &Group) -> Option<(f64, f64, f64)> {
+    let (built_in, best) = (group.case(BUILT_IN_CASE)?, group.case(BEST_CASE)?);
+    let gain = advice::differ(group.metric, &group.values(built_in), &group.values(best))?;
+    (gain >= WRITE_GAIN_MIN).then_some((group.median(built_in)?, group.median(best)?, gain))
+}
+
 /// Says what was found. What is to be written down, if that is better than what is built in.
 fn verdict(session: &mut Session<'_>, device: DeviceId, best: Settings) -> Option<Entry> {
-    let rates = session.group(LAST_WORD).and_then(|group| {
-        let (built_in, best) = (group.case(BUILT_IN_CASE)?, group.case(BEST_CASE)?);
-        let gain = advice::differ(group.metric, &group.values(built_in), &group.values(best))?;
-        (gain >= WRITE_GAIN_MIN).then_some((group.median(built_in)?, group.median(best)?, gain))
-    });
+    let rates = session.group(LAST_WORD).and_then(won);
     let Some((built_in_rate, rate, gain)) = rates else {
         let tried = match best == Settings::built_in() {
             true => "nothing that was tried is better".to_owned(),
@@ -386,6 +389,25 @@ mod tests {
         assert_eq!(better(&much, &all), other);
         let failed = group(&[(other, 1100.0)]);
         assert_eq!(better(&failed, &all), other);
+    }
+
+    #[test]
+    fn only_what_wins_the_last_word_is_written() {
+        let last_word = |built_in: [u64; 5], best: [u64; 5]| {
+            let mut group = Group::new("g", "", Metric::BytesPerS, Chart::Bars);
+            for (name, rates) in [(BUILT_IN_CASE, built_in), (BEST_CASE, best)] {
+                let sample = |bytes| Sample { wall_s: 1.0, bytes, ..Sample::default() };
+                group.cases.push(Case { samples: rates.map(sample).to_vec(), ..Case::new(name) });
+            }
+            won(&group)
+        };
+        let even = [1000, 1001, 999, 1000, 1002];
+        let (built_in, best, gain) = last_word(even, [1100, 1101, 1099, 1100, 1102]).unwrap();
+        assert_eq!((built_in, best, (gain * 1000.0).round()), (1000.0, 1100.0, 1100.0));
+        assert_eq!(last_word(even, [1020, 1021, 1019, 1020, 1022]), None, "not by enough");
+        assert_eq!(last_word(even, [700, 1500, 800, 1400, 1300]), None, "not beyond the noise");
+        assert_eq!(last_word(even, [900, 901, 899, 900, 902]), None, "it is slower");
+        assert_eq!(won(&Group::new("g", "", Metric::BytesPerS, Chart::Bars)), None);
     }
 
     #[test]
