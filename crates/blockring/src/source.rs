@@ -334,9 +334,14 @@ impl Source {
             Change::Shrank { from: was.len, to: now.len }
         } else if now.len > was.len {
             Change::Grew { from: was.len, to: now.len }
-        } else if was.len == 0 || now == was {
+        } else if was.len == 0 {
             // Files of /proc have no length and times that mean nothing.
             return Ok(());
+        } else if now == was {
+            match self.beyond() {
+                0 => return Ok(()),
+                more => Change::Grew { from: was.len, to: was.len + more },
+            }
         } else if now.mtime != was.mtime {
             Change::Rewritten
         } else {
@@ -345,6 +350,17 @@ impl Source {
         let moved = || self.moved(rustix::fs::stat(&self.path).map_err(io::Error::from));
         let moved = if self.is_at_path { moved() } else { None };
         Err(ErrorKind::Changed(moved.unwrap_or(change)))
+    }
+
+    /// Bytes past the length that it says it has: a FUSE server, or one across the network, may say too little,
+    /// and whoever reads to the end sees more than was read here. File systems on a disk of their own, whose
+    /// device numbers have a major part, know their lengths.
+    fn beyond(&self) -> u64 {
+        if rustix::fs::major(self.device) != 0 {
+            return 0;
+        }
+        // Where it cannot be asked (a file position for direct reads), it is believed.
+        sys::pread_into(self.file.as_fd(), &mut [0], self.stamp.len, 0).unwrap_or(0) as u64
     }
 
     /// Whether a path that led to this file leads to another by now, or to nothing, as a `stat` of the path

@@ -114,6 +114,14 @@ pub(crate) const GROUP: Group = Group {
             name: "it says that it is longer than it is, below the page cache: zeros are there, as for any program",
             run: longer_in_the_cache,
         },
+        Fault {
+            name: "it says that it is shorter than it is",
+            run: |trial| claims(trial, true, 1 << 20),
+        },
+        Fault {
+            name: "it says that it has a thousand bytes, and has more",
+            run: |trial| claims(trial, true, 1000),
+        },
         Fault { name: "it says that it is empty, and is not", run: |trial| claims(trial, true, 0) },
     ],
 };
