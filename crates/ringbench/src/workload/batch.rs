@@ -16,9 +16,9 @@ use crate::case::{Case, Chart, Group, Metric, Missing, Sample};
 use crate::interrupt;
 use crate::process;
 use crate::runner::Rounds;
-use crate::session::{Cost, Planned, Session, Work};
+use crate::session::{Cost, Planned, Session};
 use crate::workload::reading;
-use crate::workload::target::{Target, failed, missing, refused};
+use crate::workload::target::{Target, carry_out, failed, missing, refused};
 use crate::workload::{parse_cache, parse_engine};
 
 /// Lookups of many keys at once, by how many, against a loop that reads one after another.
@@ -62,17 +62,14 @@ const LOOP: &str = "a loop of pread";
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut target = Target::new(&args.path, args.size, BYTES_MIN, args.common.smoke)?;
     let mut session = Session::new("batch", &args.common, &target.described())?;
-    let room = target.room();
-    if !session.announce(&Work { groups: vec![plan(args, &target)], room })? {
+    if !carry_out(args, &mut target, &mut session, plan)? {
         return Ok(true);
     }
-    target.make(&mut session)?;
-    session.measure_all(Work { groups: vec![plan(args, &target)], room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
 }
 
-fn plan<'a>(args: &'a Args, target: &'a Target) -> Planned<'a> {
+fn plan<'a>(args: &'a Args, target: &'a Target) -> Vec<Planned<'a>> {
     let about = format!(
         "Lookups of {} a second, {}, by how many are asked for at once.",
         show_size(args.record_size.into()),
@@ -102,7 +99,7 @@ fn plan<'a>(args: &'a Args, target: &'a Target) -> Planned<'a> {
             });
         }
     }
-    planned
+    vec![planned]
 }
 
 /// The keys of one batch after the other, until the time is over.

@@ -14,11 +14,11 @@ use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::interrupt;
 use crate::process;
 use crate::runner::Rounds;
-use crate::session::{Cost, Planned, Session, Work};
+use crate::session::{Cost, Planned, Session};
 use crate::together::{Together, together};
 use crate::workload::fio;
 use crate::workload::reading::{self, Until};
-use crate::workload::target::{Target, failed, missing};
+use crate::workload::target::{Target, carry_out, failed, missing};
 
 /// Find the limits of reading, hashing and copying, and which of them bounds ringsum here.
 ///
@@ -63,17 +63,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         bail!("less than {} says nothing: take a larger --read-max", show_size(BYTES_MIN));
     }
     let mut session = Session::new("limits", common, &target.described())?;
-    let room = target.room();
-    if !session.announce(&Work { groups: plan(args, &target), room })? {
+    if !carry_out(args, &mut target, &mut session, plan)? {
         return Ok(true);
     }
-    target.make(&mut session)?;
-    session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
 }
 
-fn plan<'a>(args: &Args, target: &'a Target) -> Vec<Planned<'a>> {
+fn plan<'a>(args: &'a Args, target: &'a Target) -> Vec<Planned<'a>> {
     let smoke = args.common.smoke;
     let bytes = target.len().min(args.read_max);
     vec![

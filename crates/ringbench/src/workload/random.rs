@@ -9,10 +9,10 @@ use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, show_scaled};
 use crate::runner::Rounds;
-use crate::session::{Cost, Planned, Session, Work};
+use crate::session::{Cost, Planned, Session};
 use crate::workload::fio;
 use crate::workload::reading::{self, Places, Until};
-use crate::workload::target::{Target, missing};
+use crate::workload::target::{Target, carry_out, missing};
 use crate::workload::{parse_cache, parse_engine};
 
 /// Random reads: engines by depth and threads, IOPS and latencies; fio on the same settings beside them.
@@ -71,12 +71,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let common = &args.common;
     let mut target = Target::new(&args.path, args.size, BYTES_MIN, common.smoke)?;
     let mut session = Session::new("random", common, &target.described())?;
-    let room = target.room();
-    if !session.announce(&Work { groups: plan(args, &target), room })? {
+    if !carry_out(args, &mut target, &mut session, plan)? {
         return Ok(true);
     }
-    target.make(&mut session)?;
-    session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
     let depth = args.depths.iter().copied().filter(|depth| *depth <= 32).max();
     conclude(&mut session, depth.unwrap_or(args.depths[0]));
     session.finish()

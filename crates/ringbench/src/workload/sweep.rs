@@ -13,9 +13,9 @@ use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::runner::Rounds;
-use crate::session::{Cost, Planned, Session, Work};
+use crate::session::{Cost, Planned, Session};
 use crate::workload::reading::{self, Until};
-use crate::workload::target::{Target, failed};
+use crate::workload::target::{Target, carry_out, failed};
 use crate::workload::ways::{self, Pieces, Way};
 use crate::workload::{parse_cache, parse_engine};
 
@@ -85,12 +85,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let common = &args.common;
     let mut target = Target::new(&args.path, args.size, BYTES_MIN, common.smoke)?;
     let mut session = Session::new("sweep", common, &target.described())?;
-    let room = target.room();
-    if !session.announce(&Work { groups: plan(args, &target), room })? {
+    if !carry_out(args, &mut target, &mut session, plan)? {
         return Ok(true);
     }
-    target.make(&mut session)?;
-    session.measure_all(Work { groups: plan(args, &target), room: Vec::new() })?;
     conclude(&mut session);
     session.finish()
 }

@@ -10,7 +10,7 @@ use blockring::{CacheMode, Config, Order, Plan, Source};
 use crate::args::show_size;
 use crate::case::Missing;
 use crate::scratch::Scratch;
-use crate::session::Session;
+use crate::session::{Planned, Session, Work};
 
 /// Something with places to read at.
 #[derive(Debug)]
@@ -109,6 +109,27 @@ impl Target {
         let config = Config { cache: Some(CacheMode::Direct), ..Config::default() };
         Plan::choose(&source, &config, Order::AnyOrder).is_ok()
     }
+}
+
+/// Plans a workload of `target`, and measures it if that is more than was wanted to be shown: `false` if not.
+///
+/// # Errors
+///
+/// The limits forbid it, the target cannot be made, or the run not be written.
+pub(crate) fn carry_out<A>(
+    args: &A,
+    target: &mut Target,
+    session: &mut Session<'_>,
+    plan: for<'a> fn(&'a A, &'a Target) -> Vec<Planned<'a>>,
+) -> anyhow::Result<bool> {
+    let room = target.room();
+    if !session.announce(&Work { groups: plan(args, target), room })? {
+        return Ok(false);
+    }
+    target.make(session)?;
+    // Once more, now that there is a file to be read.
+    session.measure_all(Work { groups: plan(args, target), room: Vec::new() })?;
+    Ok(true)
 }
 
 /// An error of a run, as the reason of a case: what cannot be had here is not a failure.
