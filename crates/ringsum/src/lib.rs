@@ -15,6 +15,7 @@
 //! Parts can be hashed elsewhere, or earlier: [`hash_range`] gives the chaining value of an aligned
 //! range, and [`Tree`] puts such values together.
 
+mod algorithm;
 pub mod checkfile;
 pub mod many;
 mod tree;
@@ -32,6 +33,7 @@ use blockring::{
     BadRange, Block, BoxError, CacheMode, Config, EngineKind, Mapped, Onward, Order, Plan, Source,
 };
 
+pub use algorithm::{Algorithm, Algorithms, BLAKE2B_BYTES, OrderedDigest, Sum};
 pub use blake3;
 pub use blockring;
 pub use tree::{Subtree, Tree, TreeError};
