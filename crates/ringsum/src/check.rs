@@ -11,15 +11,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringsum::Digest;
 use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash};
+use ringsum::{Algorithm, Digest};
 
 use crate::Status;
 use crate::ahead::Ahead;
 use crate::extra::{Listed, report_extra};
 use crate::hash::{length, run_together};
 use crate::json;
-use crate::lists::{Line, Lines, OwnedEntry, lines_of};
+use crate::lists::{Line, Lines, OwnedEntry, known_of, lines_of};
 use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees::{self, Looked};
@@ -97,6 +97,12 @@ fn check_lists(
 /// Looks at the file that a line names.
 fn task_of(line: Line, shares: bool) -> Task<Said> {
     let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
+    let other = entry.wanted().find(|wanted| wanted.algorithm != Algorithm::Blake3);
+    let other = other.map(|wanted| wanted.algorithm);
+    if let Some(other) = other {
+        let why = Failure::Alone(format!("{other} cannot be checked"));
+        return Task { tag: Said(line, Some(why)), file: None };
+    }
     let (file, failure) = match trees::look(OsStr::from_bytes(&entry.name).into()) {
         Looked::File(file) => (Some(file), None),
         Looked::Directory(_) => (None, Some(io::Error::from_raw_os_error(libc::EISDIR))),
@@ -149,8 +155,7 @@ impl<'a> Checking<'a> {
                 let args = self.session.args;
                 // What makes the check fail is named; what is only counted is named on demand, as by GNU.
                 if args.warn || (!args.lenient && !args.status) {
-                    let text =
-                        format!("{number}: improperly formatted BLAKE3 checksum line: {why}");
+                    let text = format!("{number}: improperly formatted checksum line: {why}");
                     self.session.say_of(&list, &text);
                 }
                 Ok(())
@@ -226,7 +231,9 @@ impl<'a> Checking<'a> {
         };
         self.session.progress.show(&entry.name);
         let digest = hashed.digest();
-        match digest.is_some_and(|digest| is_expected(digest, args.seek, &entry.digest)) {
+        let is_expected =
+            digest.is_some_and(|digest| is_expected(digest, args.seek, &entry.first.digest));
+        match is_expected && entry.has_size_of(hashed.stamp.as_ref()) {
             true => {
                 self.counts.matched += 1;
                 match args.quiet {
@@ -253,14 +260,14 @@ impl<'a> Checking<'a> {
             return Ok(());
         }
         if args.json {
-            let expected = hex::encode(&entry.digest);
+            let expected = hex::encode(&entry.first.digest);
             let mut object = json::object(&entry.name, status).with("expected", expected);
             match hashed {
                 Err(failure) => object = object.with_failure(failure),
                 Ok(hashed) => {
                     object = object.with_stamp(hashed.stamp.as_ref());
                     if let Some(digest) = hashed.digest() {
-                        let mut found = vec![0; entry.digest.len()];
+                        let mut found = vec![0; entry.first.digest.len()];
                         let mut reader = digest.reader();
                         reader.set_position(args.seek);
                         reader.fill(&mut found);
@@ -316,7 +323,7 @@ fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
         for list in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(0, &list, file, zero) {
+            for line in Lines::new(0, &list, file, zero, known_of(&list)) {
                 if let Line::Entry(entry) = line {
                     ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
                 }

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ringsum::Algorithm;
+use ringsum::checkfile::DIGEST_BYTES_MIN;
 use ringsum::many::{Outcome, Place, Task, ToHash};
 use ringsum::walk::{Kind, Walk};
 
@@ -81,7 +83,9 @@ enum Tag {
 pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Result<FoundExtra> {
     let mut by_digest: HashMap<&[u8], Vec<&OwnedEntry>> = HashMap::new();
     for entry in &listed.missing {
-        by_digest.entry(&entry.digest[..16]).or_default().push(entry);
+        if let Some(digest) = blake3_of(entry) {
+            by_digest.entry(&digest[..DIGEST_BYTES_MIN]).or_default().push(entry);
+        }
     }
     let mut found = FoundExtra::default();
     let mut walks = Vec::new();
@@ -139,14 +143,22 @@ fn tell(
     found.extra += 1;
     let digest = result.as_ref().and_then(|result| result.as_ref().ok()?.digest());
     let from = digest.and_then(|digest| {
-        let mut key = [0; 16];
+        let mut key = [0; DIGEST_BYTES_MIN];
         let mut reader = digest.reader();
         reader.set_position(session.args.seek);
         reader.fill(&mut key);
-        let same = |entry: &&&OwnedEntry| is_expected(digest, session.args.seek, &entry.digest);
+        let same = |entry: &&&OwnedEntry| {
+            blake3_of(entry).is_some_and(|bytes| is_expected(digest, session.args.seek, bytes))
+        };
         missing.get(&key[..])?.iter().find(same).copied()
     });
     say(session, name, from)
+}
+
+/// What an entry has to recognize its file by, when that was moved.
+fn blake3_of(entry: &OwnedEntry) -> Option<&[u8]> {
+    let wanted = entry.wanted().find(|wanted| wanted.algorithm == Algorithm::Blake3)?;
+    Some(&wanted.digest)
 }
 
 /// `NAME: EXTRA`, or `OLD: MOVED to NAME`.

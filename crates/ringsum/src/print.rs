@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use blockring::Stamp;
-use ringsum::Digest;
 use ringsum::checkfile::{self, Style};
 use ringsum::many::{Failure, Found, Hashed};
+use ringsum::{Algorithm, Digest};
 
 use crate::json;
 use crate::output::OutputError;
@@ -129,8 +129,8 @@ impl<'a> Printer<'a> {
         let style = if args.tag { Style::Tag } else { Style::Plain };
         let (before, mut after) = match (args.no_names || args.raw, args.zero) {
             (true, _) => (Vec::new(), Vec::new()),
-            (false, true) => checkfile::zero_line_around(name, style),
-            (false, false) => checkfile::line_around(name, style),
+            (false, true) => checkfile::zero_line_around(name, style, Algorithm::Blake3),
+            (false, false) => checkfile::line_around(name, style, Algorithm::Blake3),
         };
         let before = self.session.output.name(&before).into_owned();
         after = self.session.output.name(&after).into_owned();
