@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use ringsum::checkfile::Wanted;
 use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash};
-use ringsum::{Algorithm, Digest};
 
 use crate::Status;
 use crate::ahead::Ahead;
@@ -97,18 +97,14 @@ fn check_lists(
 /// Looks at the file that a line names.
 fn task_of(line: Line, shares: bool) -> Task<Said> {
     let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
-    let other = entry.wanted().find(|wanted| wanted.algorithm != Algorithm::Blake3);
-    let other = other.map(|wanted| wanted.algorithm);
-    if let Some(other) = other {
-        let why = Failure::Alone(format!("{other} cannot be checked"));
-        return Task { tag: Said(line, Some(why)), file: None };
-    }
     let (file, failure) = match trees::look(OsStr::from_bytes(&entry.name).into()) {
         Looked::File(file) => (Some(file), None),
         Looked::Directory(_) => (None, Some(io::Error::from_raw_os_error(libc::EISDIR))),
         Looked::Failed(_, error) => (None, Some(error)),
     };
-    let file = file.map(|file| ToHash { is_regular: file.is_regular && shares, ..file });
+    let algorithms = Some(entry.algorithms());
+    let file =
+        file.map(|file| ToHash { is_regular: file.is_regular && shares, algorithms, ..file });
     Task { tag: Said(line, failure.map(Failure::Open)), file }
 }
 
@@ -230,10 +226,7 @@ impl<'a> Checking<'a> {
             Ok(hashed) => hashed,
         };
         self.session.progress.show(&entry.name);
-        let digest = hashed.digest();
-        let is_expected =
-            digest.is_some_and(|digest| is_expected(digest, args.seek, &entry.first.digest));
-        match is_expected && entry.has_size_of(hashed.stamp.as_ref()) {
+        match entry.is_met_by(hashed, args.seek) {
             true => {
                 self.counts.matched += 1;
                 match args.quiet {
@@ -262,16 +255,29 @@ impl<'a> Checking<'a> {
         if args.json {
             let expected = hex::encode(&entry.first.digest);
             let mut object = json::object(&entry.name, status).with("expected", expected);
+            let algorithms = entry.algorithms();
+            if !algorithms.is_blake3() {
+                let digests = entry.wanted().map(|wanted| {
+                    (wanted.algorithm.name().to_owned(), hex::encode(&wanted.digest).into())
+                });
+                let digests: serde_json::Map<_, _> = digests.collect();
+                object = object.with("expected_digests", digests);
+            }
             match hashed {
                 Err(failure) => object = object.with_failure(failure),
                 Ok(hashed) => {
                     object = object.with_stamp(hashed.stamp.as_ref());
-                    if let Some(digest) = hashed.digest() {
-                        let mut found = vec![0; entry.first.digest.len()];
-                        let mut reader = digest.reader();
-                        reader.set_position(args.seek);
-                        reader.fill(&mut found);
+                    let Wanted { algorithm, digest } = &entry.first;
+                    if let Some(found) = hashed.value(*algorithm, args.seek, digest.len()) {
                         object = object.with("hash", hex::encode(found));
+                    }
+                    if !algorithms.is_blake3() {
+                        let digests = entry.wanted().filter_map(|Wanted { algorithm, digest }| {
+                            let found = hashed.value(*algorithm, args.seek, digest.len())?;
+                            Some((algorithm.name().to_owned(), hex::encode(found).into()))
+                        });
+                        let digests: serde_json::Map<_, _> = digests.collect();
+                        object = object.with("digests", digests);
                     }
                 }
             }
@@ -286,16 +292,6 @@ impl<'a> Checking<'a> {
         let line = [&output.name(&entry.listed), &b": "[..], text.as_bytes(), end].concat();
         self.session.progress.suspend(|| output.write(&line))
     }
-}
-
-/// Compares as many bytes as the line has, from `seek` on, in constant time as far as is possible for
-/// a length that is not known beforehand.
-pub(crate) fn is_expected(digest: &Digest, seek: u64, expected: &[u8]) -> bool {
-    let mut found = vec![0; expected.len()];
-    let mut reader = digest.reader();
-    reader.set_position(seek);
-    reader.fill(&mut found);
-    found.iter().zip(expected).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
 
 /// GNU's closing words.
@@ -319,11 +315,12 @@ fn warn(session: &Session<'_>, counts: &Counts) {
 /// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
 fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
     let (lists, zero) = (lists.to_vec(), session.args.zero);
+    let asked = session.asked();
     session.progress.count_ahead(move |ahead| {
         for list in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(0, &list, file, zero, known_of(&list)) {
+            for line in Lines::new(0, &list, file, zero, known_of(&asked, &list)) {
                 if let Line::Entry(entry) = line {
                     ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
                 }

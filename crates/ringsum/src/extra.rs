@@ -5,12 +5,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringsum::Algorithm;
-use ringsum::checkfile::DIGEST_BYTES_MIN;
-use ringsum::many::{Outcome, Place, Task, ToHash};
+use ringsum::checkfile::Wanted;
+use ringsum::many::{Hashed, Outcome, Place, Task, ToHash};
 use ringsum::walk::{Kind, Walk};
+use ringsum::{Algorithm, Algorithms};
 
-use crate::check::is_expected;
 use crate::hash::run_together;
 use crate::json;
 use crate::lists::OwnedEntry;
@@ -81,11 +80,9 @@ enum Tag {
 /// Walks the directories, and says of each file that is in no list that it is extra, or that it is one of
 /// the missing ones.
 pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Result<FoundExtra> {
-    let mut by_digest: HashMap<&[u8], Vec<&OwnedEntry>> = HashMap::new();
+    let mut missing = Missing::default();
     for entry in &listed.missing {
-        if let Some(digest) = blake3_of(entry) {
-            by_digest.entry(&digest[..DIGEST_BYTES_MIN]).or_default().push(entry);
-        }
+        missing.add(entry);
     }
     let mut found = FoundExtra::default();
     let mut walks = Vec::new();
@@ -101,6 +98,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
     // Without anything missing, there is nothing to recognize.
     let (hashes, is_regular) = (!listed.missing.is_empty(), session.shares());
     let mut directories = Directories::default();
+    let algorithms = missing.algorithms;
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
@@ -110,13 +108,14 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
             }
             Kind::File if !listed.names.contains(&key()) => {
                 let (device, inode) = (entry.device(), entry.inode());
-                let file = ToHash { place: Place::Entry(entry), device, inode, is_regular };
+                let place = Place::Entry(entry);
+                let file = ToHash { place, device, inode, is_regular, algorithms };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
             }
             _ => None,
         }
     });
-    let tell = |outcome| tell(session, outcome, &by_digest, &mut found);
+    let tell = |outcome| tell(session, outcome, &missing, &mut found);
     run_together(session, tasks.map(Some), None, tell, &|| ())?;
     Ok(found)
 }
@@ -124,7 +123,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
 fn tell(
     session: &Session<'_>,
     Outcome { task, result }: Outcome<Tag>,
-    missing: &HashMap<&[u8], Vec<&OwnedEntry>>,
+    missing: &Missing<'_>,
     found: &mut FoundExtra,
 ) -> Result<(), OutputError> {
     let name = match (&task.tag, &result) {
@@ -141,24 +140,41 @@ fn tell(
         (Tag::Extra(name), _) => name,
     };
     found.extra += 1;
-    let digest = result.as_ref().and_then(|result| result.as_ref().ok()?.digest());
-    let from = digest.and_then(|digest| {
-        let mut key = [0; DIGEST_BYTES_MIN];
-        let mut reader = digest.reader();
-        reader.set_position(session.args.seek);
-        reader.fill(&mut key);
-        let same = |entry: &&&OwnedEntry| {
-            blake3_of(entry).is_some_and(|bytes| is_expected(digest, session.args.seek, bytes))
-        };
-        missing.get(&key[..])?.iter().find(same).copied()
-    });
+    let hashed = result.as_ref().and_then(|result| result.as_ref().ok());
+    let from = hashed.and_then(|hashed| missing.find(hashed, session.args.seek));
     say(session, name, from)
 }
 
-/// What an entry has to recognize its file by, when that was moved.
-fn blake3_of(entry: &OwnedEntry) -> Option<&[u8]> {
-    let wanted = entry.wanted().find(|wanted| wanted.algorithm == Algorithm::Blake3)?;
-    Some(&wanted.digest)
+/// Bytes of a digest that entries are looked up by.
+const KEY_BYTES: usize = 4;
+
+/// Entries whose file is missing, by the first digest that each has.
+#[derive(Default)]
+struct Missing<'a> {
+    by_digest: HashMap<(Algorithm, [u8; KEY_BYTES]), Vec<&'a OwnedEntry>>,
+    /// What files have to be hashed with to be recognized.
+    algorithms: Option<Algorithms>,
+}
+
+impl<'a> Missing<'a> {
+    fn add(&mut self, entry: &'a OwnedEntry) {
+        for Wanted { algorithm, .. } in entry.wanted() {
+            self.algorithms.get_or_insert_with(|| (*algorithm).into()).add(*algorithm);
+        }
+        let Wanted { algorithm, digest } = &entry.first;
+        if let Some(key) = digest.first_chunk() {
+            self.by_digest.entry((*algorithm, *key)).or_default().push(entry);
+        }
+    }
+
+    /// The entry that a file is what it says.
+    fn find(&self, hashed: &Hashed, seek: u64) -> Option<&'a OwnedEntry> {
+        self.algorithms?.as_slice().iter().find_map(|algorithm| {
+            let value = hashed.value(*algorithm, seek, KEY_BYTES)?;
+            let entries = self.by_digest.get(&(*algorithm, *value.first_chunk()?))?;
+            entries.iter().find(|entry| entry.is_met_by(hashed, seek)).copied()
+        })
+    }
 }
 
 /// `NAME: EXTRA`, or `OLD: MOVED to NAME`.

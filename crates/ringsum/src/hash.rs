@@ -153,6 +153,7 @@ pub(crate) fn run_together<T: Send>(
     };
     let options = ManyOptions {
         hash: &session.options,
+        algorithms: session.algorithms,
         jobs: session.args.jobs.map(|jobs| jobs as usize),
         unordered: session.args.unordered,
         known,
@@ -180,12 +181,16 @@ pub(crate) fn run_together<T: Send>(
 
 /// Hashes what is not read together with others.
 fn alone(session: &Session<'_>, file: Option<&ToHash>) -> Result<Hashed, Failure> {
+    let algorithms = file.and_then(|file| file.algorithms).unwrap_or(session.algorithms);
     match file.map(|file| (&file.place, file)) {
-        Some((Place::Path(path), _)) => session.hash(path).map_err(DigestError::into_failure),
+        Some((Place::Path(path), _)) => {
+            session.hash(path, &algorithms).map_err(DigestError::into_failure)
+        }
         Some((Place::Entry(entry), file)) => {
             let path = entry.path();
             let source = file.open()?;
-            let hashed = session.hash_source(&source, Path::new(OsStr::from_bytes(&path)));
+            let path = Path::new(OsStr::from_bytes(&path));
+            let hashed = session.hash_source(&source, path, &algorithms);
             hashed.map_err(|error| file.named(&source, error.into_failure()))
         }
         None => Err(Failure::Alone("there is nothing to read".to_owned())),
@@ -235,12 +240,12 @@ impl<'a> Telling<'a> {
                 }
                 match &task.file {
                     Some(ToHash { place: Place::Entry(entry), .. })
-                        if self.session.args.tree_digest =>
+                        if self.session.args.tree_digest
+                            && let Some(hash) = hashed.hash() =>
                     {
                         let is_executable =
                             hashed.stamp.is_some_and(|stamp| stamp.mode & 0o100 != 0);
-                        let hash = *hashed.hash().as_bytes();
-                        let node = Node::File { hash: &hash, is_executable };
+                        let node = Node::File { hash: hash.as_bytes(), is_executable };
                         self.tree.add(&entry.relative_path(), node);
                         Ok(())
                     }

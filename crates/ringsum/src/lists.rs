@@ -5,8 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringsum::blockring::Stamp;
 use ringsum::checkfile::{Known, LINE_BYTES_MAX, Malformed, Reader, Resolved, Wanted};
+use ringsum::many::Hashed;
+use ringsum::{Algorithm, Algorithms};
 
 use crate::inputs::Patient;
 use crate::session::Session;
@@ -54,15 +55,26 @@ impl OwnedEntry {
         std::iter::once(&self.first).chain(&self.more)
     }
 
-    /// Whether a file has as many bytes as its line says, as far as both are known.
-    pub(crate) fn has_size_of(&self, stamp: Option<&Stamp>) -> bool {
-        self.size.zip(stamp).is_none_or(|(size, stamp)| size == stamp.len)
+    /// What to make of the file.
+    pub(crate) fn algorithms(&self) -> Algorithms {
+        let mut algorithms = Algorithms::from(self.first.algorithm);
+        for Wanted { algorithm, .. } in &self.more {
+            algorithms.add(*algorithm);
+        }
+        algorithms
+    }
+
+    /// Whether a file is what its line says, in all that it says.
+    pub(crate) fn is_met_by(&self, hashed: &Hashed, seek: u64) -> bool {
+        let size = self.size.zip(hashed.stamp.as_ref());
+        size.is_none_or(|(size, stamp)| size == stamp.len)
+            && self.wanted().all(|wanted| hashed.is(wanted.algorithm, seek, &wanted.digest))
     }
 }
 
-/// What is known of the digests of a list, by its name.
-pub(crate) fn known_of(list: &Path) -> Known {
-    Known::new(&[], &[], Some(list.as_os_str().as_bytes()))
+/// What is known of the digests of a list: what was asked for, and its name.
+pub(crate) fn known_of(asked: &[Algorithm], list: &Path) -> Known {
+    Known::new(asked, &[], Some(list.as_os_str().as_bytes()))
 }
 
 /// Opens a list, and gives what its lines come to; an error instead, if it cannot be opened.
@@ -72,7 +84,10 @@ pub(crate) fn lines_of(
     list: &Path,
 ) -> Box<dyn Iterator<Item = Line> + Send> {
     match session.open_list(list) {
-        Ok(file) => Box::new(Lines::new(place, list, file, session.args.zero, known_of(list))),
+        Ok(file) => {
+            let known = known_of(&session.asked(), list);
+            Box::new(Lines::new(place, list, file, session.args.zero, known))
+        }
         Err(error) => {
             let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
             Box::new(std::iter::once(Line::BadList { list, why }))

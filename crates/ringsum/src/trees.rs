@@ -57,7 +57,13 @@ pub(crate) enum Looked {
 pub(crate) fn look(path: PathBuf) -> Looked {
     if is_stdin(&path) {
         let place = Place::Path(path);
-        return Looked::File(ToHash { place, device: 0, inode: 0, is_regular: false });
+        return Looked::File(ToHash {
+            place,
+            device: 0,
+            inode: 0,
+            is_regular: false,
+            algorithms: None,
+        });
     }
     match look_at(&path) {
         Err(error) => Looked::Failed(path, error),
@@ -327,7 +333,10 @@ impl Trees<'_> {
                     return Some(told(What::Skipped(entry.path(), "where the hashes go")));
                 }
                 let place = Place::Entry(entry);
-                return Some(self.hash(ToHash { place, device, inode, is_regular: true }, key));
+                return Some(self.hash(
+                    ToHash { place, device, inode, is_regular: true, algorithms: None },
+                    key,
+                ));
             }
             Kind::Failed(error) => return Some(failed_in_tree(&entry, error)),
             Kind::Directory | Kind::Symlink if !self.session.args.tree_digest => return None,
