@@ -4,6 +4,9 @@
 #[expect(dead_code, reason = "only the definitions are of use here")]
 #[path = "../src/args.rs"]
 mod args;
+#[expect(dead_code, reason = "only the definitions are of use here")]
+#[path = "../src/guise.rs"]
+mod guise;
 #[path = "../src/values.rs"]
 mod values;
 

@@ -16,6 +16,7 @@ use clap::{ArgGroup, Parser};
 use ringsum::many::JOBS_MAX;
 use ringsum::{Algorithm, Algorithms, BLAKE2B_BYTES};
 
+use crate::guise::Guise;
 use crate::values::{
     AlgorithmArg, ConsumeArg, HugePagesArg, PassingArg, Pattern, StatsFormat, When, one_of,
     parse_algorithm, parse_block_bytes, parse_glob, parse_io_priority, parse_rate,
@@ -45,6 +46,10 @@ const INDEXES: &str = "What has not changed (docs/index.md)";
                   Sizes take k, K or KiB (1024), kB or KB (1000), and so on with M and G."
 )]
 pub(crate) struct Args {
+    /// The tool that it was invoked as, if that is another
+    #[arg(skip)]
+    pub(crate) guise: Option<Guise>,
+
     /// Files to hash, or check files to check
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -255,11 +260,11 @@ pub(crate) struct Args {
 
     /// Accepted for GNU's sake; means nothing
     #[arg(short, long)]
-    binary: bool,
+    pub(crate) binary: bool,
 
     /// Accepted for GNU's sake; means nothing
     #[arg(short, long)]
-    text: bool,
+    pub(crate) text: bool,
 
     /// Say on standard error how each input is read, and why so
     #[arg(long, help_heading = LOOKING)]
@@ -293,15 +298,15 @@ pub(crate) struct Args {
 
     /// How reads reach the kernel
     #[arg(long, value_name = "ENGINE", value_parser = one_of(ENGINES, EngineKind::name), help_heading = READING)]
-    engine: Option<EngineKind>,
+    pub(crate) engine: Option<EngineKind>,
 
     /// What reads do to the page cache
     #[arg(long, value_name = "MODE", value_parser = one_of(CacheMode::ALL, CacheMode::name), help_heading = READING)]
-    cache: Option<CacheMode>,
+    pub(crate) cache: Option<CacheMode>,
 
     /// Bytes of a block, 512 to 64MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_block_bytes, help_heading = READING)]
-    block_size: Option<u32>,
+    pub(crate) block_size: Option<u32>,
 
     /// The most reads in flight on one thread, 1 to 32768; no more than there are slots
     #[arg(
@@ -311,7 +316,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)),
         help_heading = READING
     )]
-    depth: Option<u32>,
+    pub(crate) depth: Option<u32>,
 
     /// Blocks of memory on one thread, 1 to 32768; 1GiB in all at most
     #[arg(
@@ -321,7 +326,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOTS_MAX)),
         help_heading = READING
     )]
-    slots: Option<u32>,
+    pub(crate) slots: Option<u32>,
 
     /// Threads besides the first, 0 to 1024
     #[arg(
@@ -331,19 +336,19 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(0..=i64::from(WORKERS_MAX)),
         help_heading = READING
     )]
-    workers: Option<u32>,
+    pub(crate) workers: Option<u32>,
 
     /// Read at most so many bytes per second, over all files
     #[arg(long, value_name = "BYTES", value_parser = parse_rate, help_heading = READING)]
-    limit_rate: Option<std::num::NonZero<u64>>,
+    pub(crate) limit_rate: Option<std::num::NonZero<u64>>,
 
     /// The place in the device's queue: idle, or best-effort:N with N from 0 (first) to 7 (last)
     #[arg(long, value_name = "CLASS", value_parser = parse_io_priority, help_heading = READING)]
-    io_priority: Option<IoPriority>,
+    pub(crate) io_priority: Option<IoPriority>,
 
     /// Hash what the medium holds, never what the page cache has of it; fail where that cannot be had
     #[arg(long, help_heading = READING)]
-    medium: bool,
+    pub(crate) medium: bool,
 
     /// Do not follow settings that were measured on this machine (docs/tuning.md)
     #[arg(long, help_heading = TUNING)]
@@ -357,31 +362,31 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_THREADS_MAX)),
         help_heading = TUNING
     )]
-    pool_threads: Option<u32>,
+    pub(crate) pool_threads: Option<u32>,
 
     /// Hash blocks one after another, in order, even if any order would do
     #[arg(long, help_heading = TUNING)]
-    in_order: bool,
+    pub(crate) in_order: bool,
 
     /// Wait in a busy loop instead of sleeping
     #[arg(long, help_heading = TUNING)]
-    spin: bool,
+    pub(crate) spin: bool,
 
     /// Request again after each block is hashed, or after all that have come
     #[arg(long, value_name = "HOW", default_value = "each", help_heading = TUNING)]
-    consume: ConsumeArg,
+    pub(crate) consume: ConsumeArg,
 
     /// Which pages hold the blocks
     #[arg(long, value_name = "PAGES", default_value = "advise", help_heading = TUNING)]
-    huge_pages: HugePagesArg,
+    pub(crate) huge_pages: HugePagesArg,
 
     /// io_uring: each read waits for all before it (IOSQE_IO_DRAIN)
     #[arg(long, help_heading = TUNING)]
-    io_drain: bool,
+    pub(crate) io_drain: bool,
 
     /// io_uring: the reads of one submission run one after another (IOSQE_IO_LINK)
     #[arg(long, help_heading = TUNING)]
-    io_link: bool,
+    pub(crate) io_link: bool,
 
     /// io_uring: a kernel thread takes requests, and sleeps after so many idle milliseconds (0: one second)
     #[arg(
@@ -393,23 +398,23 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(0..=i64::from(SQPOLL_IDLE_MS_MAX)),
         help_heading = TUNING
     )]
-    sqpoll: Option<u32>,
+    pub(crate) sqpoll: Option<u32>,
 
     /// io_uring: the processor of that thread
     #[arg(long, value_name = "CPU", requires = "sqpoll", help_heading = TUNING)]
-    sqpoll_cpu: Option<u32>,
+    pub(crate) sqpoll_cpu: Option<u32>,
 
     /// io_uring: poll the device for completions; needs direct I/O and a device with poll queues
     #[arg(long, help_heading = TUNING)]
-    iopoll: bool,
+    pub(crate) iopoll: bool,
 
     /// io_uring: pin the blocks once, not for each read
     #[arg(long, help_heading = TUNING)]
-    fixed_buffers: bool,
+    pub(crate) fixed_buffers: bool,
 
     /// io_uring: look the file up once, not for each read
     #[arg(long, help_heading = TUNING)]
-    fixed_file: bool,
+    pub(crate) fixed_file: bool,
 }
 
 impl Args {

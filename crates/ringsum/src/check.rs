@@ -24,6 +24,8 @@ use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees::{self, Looked};
 
+mod words;
+
 /// What came of the lines.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
@@ -37,6 +39,18 @@ struct Counts {
     bad_lists: u64,
     /// Files that are in no list.
     extra: u64,
+}
+
+impl Counts {
+    fn add(&mut self, more: Counts) {
+        self.matched += more.matched;
+        self.mismatched += more.mismatched;
+        self.unreadable += more.unreadable;
+        self.changed += more.changed;
+        self.malformed += more.malformed;
+        self.bad_lists += more.bad_lists;
+        self.extra += more.extra;
+    }
 }
 
 /// What is said of a line in its turn; of an entry with the reason, if its file could not even be looked
@@ -65,10 +79,11 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         Err(error) if error.downcast_ref().is_some_and(OutputError::reader_left) => true,
         Err(error) => return Err(error),
     };
-    let counts = checking.counts;
-    if !session.args.status && !reader_left {
-        warn(session, &counts);
+    let mut counts = checking.counts;
+    if !session.args.status && !reader_left && session.args.guise.is_none() {
+        words::warn(session, &counts);
     }
+    counts.add(checking.total);
     let malformed = if session.args.lenient { 0 } else { counts.malformed };
     let unread = counts.unreadable + counts.changed;
     let bad = counts.mismatched + unread + counts.bad_lists + malformed + counts.extra;
@@ -122,6 +137,8 @@ struct ListCounts {
 struct Checking<'a> {
     session: &'a Session<'a>,
     counts: Counts,
+    /// Of lists that were told of.
+    total: Counts,
     /// What came of each list, by its place.
     lists: HashMap<usize, ListCounts>,
     /// What files not in the lists are compared with.
@@ -130,8 +147,8 @@ struct Checking<'a> {
 
 impl<'a> Checking<'a> {
     fn new(session: &'a Session<'a>) -> Checking<'a> {
-        let (counts, lists) = (Counts::default(), HashMap::new());
-        Checking { session, counts, lists, listed: Listed::default() }
+        let (counts, total) = (Counts::default(), Counts::default());
+        Checking { session, counts, total, lists: HashMap::new(), listed: Listed::default() }
     }
 
     fn tell(&mut self, outcome: Outcome<Said>) -> Result<(), OutputError> {
@@ -148,17 +165,14 @@ impl<'a> Checking<'a> {
             }
             Line::Malformed { list, number, why } => {
                 self.counts.malformed += 1;
-                let args = self.session.args;
-                // What makes the check fail is named; what is only counted is named on demand, as by GNU.
-                if args.warn || (!args.lenient && !args.status) {
-                    let text = format!("{number}: improperly formatted checksum line: {why}");
-                    self.session.say_of(&list, &text);
+                if let Some(text) = words::malformed(self.session.args, number, &why) {
+                    self.session.say_of(words::list_name(self.session.args, &list), &text);
                 }
                 Ok(())
             }
             Line::BadList { list, why } => {
                 self.counts.bad_lists += 1;
-                self.session.say_of(&list, &why);
+                self.session.say_of(words::list_name(self.session.args, &list), &why);
                 Ok(())
             }
             Line::End { list, place, entries } => {
@@ -175,12 +189,25 @@ impl<'a> Checking<'a> {
         let Some(ListCounts { told, verified, end: Some((list, entries)) }) = counts else {
             return;
         };
-        if told == entries && *verified == 0 {
+        if told != entries {
+            return;
+        }
+        let (args, is_none) = (self.session.args, *entries == 0);
+        let warns_now = args.guise.is_some() && !args.status;
+        if warns_now && !is_none {
+            words::warn(self.session, &self.counts);
+        }
+        if *verified == 0 {
             self.counts.bad_lists += 1;
             // As GNU: --status hides that all files are missing, but not that this is no list.
-            if !self.session.args.status || *entries == 0 {
-                self.session.say_of(list, &"no file was verified");
+            if !args.status || is_none {
+                let text = words::not_verified(args, is_none);
+                self.session.say_of(words::list_name(args, list), &text);
             }
+        }
+        if args.guise.is_some() {
+            // Other tools count for each list.
+            self.total.add(std::mem::take(&mut self.counts));
         }
     }
 
@@ -217,7 +244,7 @@ impl<'a> Checking<'a> {
                     Some(_) => self.counts.changed += 1,
                     None => self.counts.unreadable += 1,
                 }
-                if args.status && !args.json {
+                if (args.status && !args.json) || args.guise.is_some() {
                     self.session.say_of(&entry.name, failure);
                 }
                 let status = if failure.is_missing() { "missing" } else { "unreadable" };
@@ -284,6 +311,7 @@ impl<'a> Checking<'a> {
             return self.session.progress.suspend(|| output.write(object.line().as_bytes()));
         }
         let text = match (status, hashed) {
+            (_, Err(_)) if args.guise.is_some() => "FAILED open or read".to_owned(),
             (_, Err(failure)) => format!("FAILED ({failure})"),
             ("ok", _) => "OK".to_owned(),
             _ => "FAILED".to_owned(),
@@ -294,33 +322,16 @@ impl<'a> Checking<'a> {
     }
 }
 
-/// GNU's closing words.
-fn warn(session: &Session<'_>, counts: &Counts) {
-    let say = |n: u64, one: &str, many: &str| match n {
-        0 => {}
-        1 => session.messages.say(&format_args!("WARNING: 1 {one}")),
-        n => session.messages.say(&format_args!("WARNING: {n} {many}")),
-    };
-    say(counts.malformed, "line is improperly formatted", "lines are improperly formatted");
-    say(counts.unreadable, "listed file could not be read", "listed files could not be read");
-    say(
-        counts.changed,
-        "listed file changed while it was read",
-        "listed files changed while they were read",
-    );
-    say(counts.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
-    say(counts.extra, "file is in no list", "files are in no list");
-}
-
 /// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
 fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
-    let (lists, zero) = (lists.to_vec(), session.args.zero);
-    let asked = session.asked();
+    let zero = session.args.zero;
+    let lists: Vec<_> =
+        lists.iter().map(|list| (list.clone(), known_of(session.args, list))).collect();
     session.progress.count_ahead(move |ahead| {
-        for list in lists {
+        for (list, known) in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(0, &list, file, zero, known_of(&asked, &list)) {
+            for line in Lines::new(0, &list, file, zero, known) {
                 if let Line::Entry(entry) = line {
                     ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
                 }

@@ -47,7 +47,10 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
     let printer = Printer::new(session);
     let mut status = Status::Success;
     for path in files {
-        let name = path.as_os_str().as_bytes();
+        let name = match session.args.guise {
+            Some(guise) if inputs::is_stdin(path) => guise.stdin_name(),
+            _ => path.as_os_str().as_bytes(),
+        };
         let printed = match session.hash_again(path) {
             Ok(hashed) => {
                 session.count_inputs(1, false);

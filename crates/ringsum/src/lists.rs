@@ -5,10 +5,11 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use ringsum::Algorithms;
 use ringsum::checkfile::{Known, LINE_BYTES_MAX, Malformed, Reader, Resolved, Wanted};
 use ringsum::many::Hashed;
-use ringsum::{Algorithm, Algorithms};
 
+use crate::args::Args;
 use crate::inputs::Patient;
 use crate::session::Session;
 
@@ -72,9 +73,14 @@ impl OwnedEntry {
     }
 }
 
-/// What is known of the digests of a list: what was asked for, and its name.
-pub(crate) fn known_of(asked: &[Algorithm], list: &Path) -> Known {
-    Known::new(asked, &[], Some(list.as_os_str().as_bytes()))
+/// What is known of the digests of a list: what was asked for, or what the tool takes that this is, and its name.
+pub(crate) fn known_of(args: &Args, list: &Path) -> Known {
+    let name = list.as_os_str().as_bytes();
+    match args.guise {
+        Some(guise) => guise.known(),
+        None if args.algorithm.is_empty() => Known::new(&[], &[], Some(name)),
+        None => Known::new(args.algorithms().as_slice(), &[], Some(name)),
+    }
 }
 
 /// Opens a list, and gives what its lines come to; an error instead, if it cannot be opened.
@@ -85,7 +91,7 @@ pub(crate) fn lines_of(
 ) -> Box<dyn Iterator<Item = Line> + Send> {
     match session.open_list(list) {
         Ok(file) => {
-            let known = known_of(&session.asked(), list);
+            let known = known_of(session.args, list);
             Box::new(Lines::new(place, list, file, session.args.zero, known))
         }
         Err(error) => {

@@ -7,6 +7,7 @@ mod args;
 mod check;
 mod ends;
 mod extra;
+mod guise;
 mod hash;
 mod index;
 mod inputs;
@@ -30,6 +31,7 @@ mod values;
 use std::ffi::OsString;
 
 use args::Args;
+use guise::{Guise, Parsed};
 use output::{Messages, Output, OutputError, To};
 use session::Session;
 
@@ -61,8 +63,21 @@ fn command(line: Vec<OsString>) -> u8 {
 }
 
 fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
-    let args = match Args::parse_from_line(line) {
-        Ok(args) => args,
+    if let Some(guise) = line.first().and_then(|program| Guise::of(program)) {
+        return match guise.parse(line) {
+            Parsed::Args(args) => run_with(&args, messages),
+            Parsed::Text(text) => {
+                Output::new(To::Stdout)?.write(text.as_bytes())?;
+                Ok(Status::Success)
+            }
+            Parsed::Wrong(text) => {
+                Output::new(To::Stderr)?.write(text.as_bytes())?;
+                Ok(Status::Failure)
+            }
+        };
+    }
+    match Args::parse_from_line(line) {
+        Ok(args) => run_with(&args, messages),
         Err(error) if error.use_stderr() => {
             // The first paragraph says what is wrong; one line is enough for it.
             let text = error.to_string();
@@ -70,18 +85,21 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
             let what: Vec<_> = what.lines().map(str::trim).collect();
             let what = what.join(" ");
             messages.say(&format_args!("{}; see --help", what.trim_start_matches("error: ")));
-            return Ok(Status::Usage);
+            Ok(Status::Usage)
         }
         Err(help_or_version) => {
             Output::new(To::Stdout)?.write(help_or_version.to_string().as_bytes())?;
-            return Ok(Status::Success);
+            Ok(Status::Success)
         }
-    };
+    }
+}
+
+fn run_with(args: &Args, messages: &Messages) -> anyhow::Result<Status> {
     if args.lists_algorithms() {
         algorithms::print(&Output::new(To::Stdout)?)?;
         return Ok(Status::Success);
     }
-    let session = Session::new(&args, messages)?;
+    let session = Session::new(args, messages)?;
     match (args.check, args.passes_on()) {
         (true, _) => check::run(&session),
         (false, true) => pass::run(&session),

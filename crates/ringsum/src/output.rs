@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ringsum::checkfile;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::guise::Guise;
 use crate::start;
 use crate::values::StatsFormat;
 
@@ -174,6 +175,8 @@ impl Output {
 pub(crate) struct Messages {
     program: Vec<u8>,
     is_terminal: bool,
+    /// Numbers of errors are left out, as by the tools that this may be invoked as.
+    is_guise: bool,
 }
 
 impl Messages {
@@ -184,6 +187,7 @@ impl Messages {
         Messages {
             program: base.unwrap_or(b"ringsum").to_vec(),
             is_terminal: rustix::termios::isatty(rustix::stdio::stderr()),
+            is_guise: Guise::of(program).is_some(),
         }
     }
 
@@ -194,7 +198,13 @@ impl Messages {
 
     /// `PROGRAM: NAME: TEXT`
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
-        self.line(&[&checkfile::escape(name), b": ", text.to_string().as_bytes()]);
+        let text = text.to_string();
+        let number = text.rfind(" (os error ").filter(|_| self.is_guise && text.ends_with(')'));
+        self.line(&[
+            &checkfile::escape(name),
+            b": ",
+            &text.as_bytes()[..number.unwrap_or(text.len())],
+        ]);
     }
 
     /// Statistics: for people like any message, for programs as they are.

@@ -7,6 +7,7 @@ use ringsum::checkfile::{self, Style};
 use ringsum::many::{Failure, Found, Hashed};
 use ringsum::{Algorithm, Digest, Sum};
 
+use crate::args::Args;
 use crate::json;
 use crate::output::OutputError;
 use crate::session::Session;
@@ -149,7 +150,11 @@ impl<'a> Printer<'a> {
     }
 
     fn style(&self) -> Style {
-        if self.session.args.tag { Style::Tag } else { Style::Plain }
+        match self.session.args {
+            Args { tag: true, .. } => Style::Tag,
+            Args { guise: Some(_), binary: true, .. } => Style::Binary,
+            _ => Style::Plain,
+        }
     }
 
     /// What stands before and after the digits, the end of the line included.

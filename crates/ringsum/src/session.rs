@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use blockring::{Choice, Config, Plan, Shared, Source, Stats, Trace, Tunings};
 use ringsum::many::{BadRanges, Failure, Hashed, can_share};
-use ringsum::{Algorithm, Algorithms, Found, Mode, Options, tuned};
+use ringsum::{Algorithms, Found, Mode, Options, tuned};
 
 use crate::args::Args;
 use crate::ends;
@@ -139,14 +139,6 @@ impl<'a> Session<'a> {
             trace.finish().map_err(|error| no_trace(path, &error))?;
         }
         Ok(())
-    }
-
-    /// The algorithms that were asked for by name: none as a rule.
-    pub(crate) fn asked(&self) -> Vec<Algorithm> {
-        match self.args.algorithm.is_empty() {
-            true => Vec::new(),
-            false => self.algorithms.as_slice().to_vec(),
-        }
     }
 
     /// Hashes one input.

@@ -10,6 +10,8 @@ pub enum Style {
     /// `HASH  NAME`; of XXH3, `XXH3_HASH  NAME`, as `xxhsum` does since 0.8.2: its digest is as long as
     /// that of XXH64.
     Plain,
+    /// `HASH *NAME`, which means the same: GNU's tools were told to read in binary mode.
+    Binary,
     /// `SHA256 (NAME) = HASH`
     Tag,
 }
@@ -54,9 +56,10 @@ pub fn zero_line_around(name: &[u8], style: Style, algorithm: Algorithm) -> (Vec
 
 fn around(slash: &[u8], name: &[u8], style: Style, algorithm: Algorithm) -> (Vec<u8>, Vec<u8>) {
     match style {
-        Style::Plain => {
+        Style::Plain | Style::Binary => {
             let prefix = if algorithm == Algorithm::Xxh3 { XXH3_PREFIX } else { b"" };
-            ([slash, prefix].concat(), [b"  ", name].concat())
+            let mark = if style == Style::Binary { b" *" } else { b"  " };
+            ([slash, prefix].concat(), [mark, name].concat())
         }
         Style::Tag => {
             let tag = algorithm.to_string();

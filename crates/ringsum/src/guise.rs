@@ -1,0 +1,264 @@
+//! Invoked by the name of another tool, through a link: `sha256sum`, `md5sum`, `b2sum`, `xxhsum` and their like.
+//! Then it takes that tool's options, and says what that tool says. What differs is in `docs/drop-in.md`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use ringsum::checkfile::Known;
+use ringsum::{Algorithm, BLAKE2B_BYTES};
+
+use crate::args::Args;
+use crate::values::AlgorithmArg;
+
+/// Another tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guise {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its digest, unless it is told otherwise.
+    algorithm: Algorithm,
+    /// Whether it is told which of several by `-H`.
+    is_xxhsum: bool,
+}
+
+const XXHASHES: [Algorithm; 4] =
+    [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128, Algorithm::Xxh3];
+
+const GUISES: [Guise; 8] = [
+    Guise::new("sha256sum", Algorithm::Sha256),
+    Guise::new("sha512sum", Algorithm::Sha512),
+    Guise::new("sha384sum", Algorithm::Sha384),
+    Guise::new("sha224sum", Algorithm::Sha224),
+    Guise::new("sha1sum", Algorithm::Sha1),
+    Guise::new("md5sum", Algorithm::Md5),
+    Guise::new("b2sum", Algorithm::Blake2b(BLAKE2B_BYTES)),
+    Guise { name: "xxhsum", algorithm: Algorithm::Xxh64, is_xxhsum: true },
+];
+
+/// What became of a command line.
+pub(crate) enum Parsed {
+    Args(Box<Args>),
+    /// Help, or the version: for standard output.
+    Text(String),
+    /// What is wrong with it, and where to look.
+    Wrong(String),
+}
+
+impl Guise {
+    const fn new(name: &'static str, algorithm: Algorithm) -> Guise {
+        Guise { name, algorithm, is_xxhsum: false }
+    }
+
+    /// The tool that a command was invoked as; `None`: it is ringsum, or b3sum, which is the same.
+    pub(crate) fn of(program: &OsStr) -> Option<Guise> {
+        let name = program.as_bytes().rsplit(|&byte| byte == b'/').next()?;
+        GUISES.into_iter().find(|guise| guise.name.as_bytes() == name)
+    }
+
+    /// What is known of its lists: of what they may be, and what is meant by digests without a tag.
+    pub(crate) fn known(&self) -> Known {
+        if self.is_xxhsum {
+            // (It writes XXH3 with a tag, or with letters before the digits.)
+            let untagged = [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128];
+            return Known::new(&untagged, &XXHASHES, None);
+        }
+        Known::new(&[], &[self.algorithm], None)
+    }
+
+    /// What it calls its digest.
+    pub(crate) fn noun(&self) -> &'static str {
+        match self.algorithm {
+            Algorithm::Sha256 => "SHA256",
+            Algorithm::Sha512 => "SHA512",
+            Algorithm::Sha384 => "SHA384",
+            Algorithm::Sha224 => "SHA224",
+            Algorithm::Sha1 => "SHA1",
+            Algorithm::Md5 => "MD5",
+            Algorithm::Blake2b(_) => "BLAKE2b",
+            _ => "xxHash",
+        }
+    }
+
+    /// The name that standard input has in its lines.
+    pub(crate) fn stdin_name(&self) -> &'static [u8] {
+        if self.is_xxhsum { b"stdin" } else { b"-" }
+    }
+
+    /// Parses and checks a command line of that tool, the program's name included.
+    pub(crate) fn parse(self, line: Vec<OsString>) -> Parsed {
+        if let Some(mut args) = Args::of_names_alone(&line) {
+            args.algorithm = vec![AlgorithmArg::Is(self.algorithm)];
+            return Parsed::Args(Box::new(self.args(args)));
+        }
+        let matches = match self.command().try_get_matches_from(line) {
+            Ok(matches) => matches,
+            Err(error) if !error.use_stderr() => return Parsed::Text(error.to_string()),
+            Err(error) => return self.wrong(&what_is_wrong(&error)),
+        };
+        match self.args_of(&matches) {
+            Ok(args) => Parsed::Args(Box::new(args)),
+            Err(what) => self.wrong(&what),
+        }
+    }
+
+    fn wrong(&self, what: &str) -> Parsed {
+        let name = self.name;
+        let mut text: String = what.lines().map(|line| format!("{name}: {line}\n")).collect();
+        // As GNU's, which says no more of a value that is out of its range.
+        if !what.starts_with("invalid length") {
+            text.push_str(&format!("Try '{name} --help' for more information.\n"));
+        }
+        Parsed::Wrong(text)
+    }
+
+    /// What is so of all its command lines.
+    fn args(self, args: Args) -> Args {
+        // Malformed lines fail only with --strict.
+        Args { guise: Some(self), lenient: !args.strict, ..args }
+    }
+
+    fn command(&self) -> Command {
+        let flag = |name: &'static str, help| {
+            Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+        };
+        let mut command = Command::new(self.name)
+            .version(concat!("(ringsum) ", env!("CARGO_PKG_VERSION")))
+            .about(format!(
+                "Print or check {} checksums\n\nWith no FILE, or when FILE is -, read standard input.",
+                self.noun()
+            ))
+            .args_override_self(true)
+            .infer_long_args(true)
+            .after_help("This is ringsum, invoked by that name; what differs is in docs/drop-in.md.")
+            .arg(Arg::new("files").value_name("FILE").num_args(0..).value_parser(clap::value_parser!(PathBuf)))
+            .arg(flag("check", "read checksums from the FILEs and check them").short('c'))
+            .arg(flag("tag", "create a BSD-style checksum"))
+            .arg(flag("status", "with --check: print nothing; the exit status tells").overrides_with_all(["quiet", "warn"]))
+            .arg(flag("strict", "with --check: fail for improperly formatted lines"));
+        let quiet =
+            flag("quiet", "with --check: print nothing for files that are as they should be");
+        let quiet = quiet.overrides_with_all(["status", "warn"]);
+        let warn = flag("warn", "with --check: name improperly formatted lines");
+        let warn = warn.overrides_with_all(["status", "quiet"]);
+        if self.is_xxhsum {
+            return command.arg(quiet.short('q')).arg(warn).arg(
+                Arg::new("algorithm")
+                    .short('H')
+                    .value_name("N")
+                    .value_parser(["0", "1", "2", "3", "32", "64", "128"])
+                    .help("which: 0 or 32, 1 or 64 (the default), 2 or 128, 3 for XXH3"),
+            );
+        }
+        if matches!(self.algorithm, Algorithm::Blake2b(_)) {
+            let length = Arg::new("length").short('l').long("length").value_name("BITS");
+            command = command.arg(length.help("digest length in bits: a multiple of 8, up to 512"));
+        }
+        command
+            .arg(quiet)
+            .arg(warn.short('w'))
+            .arg(
+                flag("binary", "read in binary mode: mark lines with *")
+                    .short('b')
+                    .overrides_with("text"),
+            )
+            .arg(
+                flag("text", "read in text mode (the default)").short('t').overrides_with("binary"),
+            )
+            .arg(flag("zero", "end each line with NUL, and escape no names").short('z'))
+            .arg(flag("ignore-missing", "with --check: say nothing of files that do not exist"))
+    }
+
+    fn args_of(self, matches: &ArgMatches) -> Result<Args, String> {
+        let has =
+            |name: &str| matches.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false);
+        let check = has("check");
+        for option in ["ignore-missing", "status", "warn", "quiet", "strict"] {
+            if has(option) && !check {
+                return Err(format!(
+                    "the --{option} option is meaningful only when verifying checksums"
+                ));
+            }
+        }
+        match () {
+            () if has("tag") && has("text") => {
+                return Err("--tag does not support --text mode".to_owned());
+            }
+            () if has("zero") && check => {
+                return Err(
+                    "the --zero option is not supported when verifying checksums".to_owned()
+                );
+            }
+            () if has("tag") && check => {
+                return Err("the --tag option is meaningless when verifying checksums".to_owned());
+            }
+            () if (has("binary") || has("text")) && check => {
+                return Err("the --binary and --text options are meaningless when verifying \
+                            checksums"
+                    .to_owned());
+            }
+            () => {}
+        }
+        let files = matches.get_many("files").into_iter().flatten().cloned().collect();
+        Ok(self.args(Args {
+            algorithm: vec![AlgorithmArg::Is(self.algorithm_of(matches))],
+            length: self.length_of(matches)?,
+            check,
+            tag: has("tag"),
+            quiet: has("quiet"),
+            status: has("status"),
+            warn: has("warn"),
+            strict: has("strict"),
+            ignore_missing: has("ignore-missing"),
+            zero: has("zero"),
+            binary: has("binary"),
+            ..Args::of_files(files)
+        }))
+    }
+
+    fn algorithm_of(&self, matches: &ArgMatches) -> Algorithm {
+        let asked = matches.try_get_one::<String>("algorithm").ok().flatten();
+        match asked.map(String::as_str) {
+            Some("0" | "32") => Algorithm::Xxh32,
+            Some("2" | "128") => Algorithm::Xxh128,
+            Some("3") => Algorithm::Xxh3,
+            _ => self.algorithm,
+        }
+    }
+
+    /// The length that b2sum is asked for, in bytes; 0 bits are the usual ones.
+    fn length_of(&self, matches: &ArgMatches) -> Result<Option<u64>, String> {
+        let asked = matches.try_get_one::<String>("length").ok().flatten();
+        let Some(text) = asked else { return Ok(None) };
+        let bits: u64 = text.parse().map_err(|_| format!("invalid length: ‘{text}’"))?;
+        match bits {
+            0 => Ok(None),
+            513.. => Err(format!(
+                "invalid length: ‘{text}’\nmaximum digest length for ‘BLAKE2b’ is 512 bits"
+            )),
+            bits if bits % 8 != 0 => {
+                Err(format!("invalid length: ‘{text}’\nlength is not a multiple of 8"))
+            }
+            bits => Ok(Some(bits / 8)),
+        }
+    }
+}
+
+/// What is wrong with a command line, in the words of GNU's tools.
+fn what_is_wrong(error: &clap::Error) -> String {
+    let named = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(named)) => named.as_str(),
+        _ => "",
+    };
+    match (error.kind(), named.strip_prefix("--"), named.strip_prefix('-')) {
+        (ErrorKind::UnknownArgument, Some(_), _) => format!("unrecognized option '{named}'"),
+        (ErrorKind::UnknownArgument, None, Some(letter)) => format!("invalid option -- '{letter}'"),
+        _ => {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    }
+}
