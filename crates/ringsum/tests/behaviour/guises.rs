@@ -1,0 +1,193 @@
+//! Invoked by the name of another tool: the same lines, words and exit status as that tool has.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use super::support::{RINGSUM, Scratch, named, run, skip};
+
+const TOOLS: [&str; 7] =
+    ["sha256sum", "sha512sum", "sha384sum", "sha224sum", "sha1sum", "md5sum", "b2sum"];
+
+/// The version of GNU's tools that words are compared with: others may say some of it otherwise.
+fn is_known_version(tool: &str) -> bool {
+    let said = Command::new(tool).arg("--version").output();
+    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+    let is_known = said.as_ref().is_ok_and(|said| said.contains("(GNU coreutils) 9."));
+    if !is_known {
+        skip(&format!("{tool}: no GNU coreutils 9 is installed"));
+    }
+    is_known
+}
+
+/// Runs a line by the real tool and by a link to ours, in the same folder.
+#[track_caller]
+fn compare(folder: &Scratch, tool: &str, line: &[&str], stdin: &[u8]) {
+    let link = folder.join(tool);
+    if !link.exists() {
+        symlink(RINGSUM, &link).unwrap();
+    }
+    let [theirs, ours] = [tool.as_ref(), link.as_os_str()].map(|program| {
+        let mut command = named(program);
+        command.current_dir(folder.path()).env("LC_ALL", "C.UTF-8").args(line);
+        run(&mut command, stdin)
+    });
+    let said = |output: &super::support::Output| {
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.code, stdout, output.stderr.clone())
+    };
+    assert_eq!(said(&ours), said(&theirs), "{tool} {line:?}");
+}
+
+/// Two files, a list of them, and one with all that can be wrong.
+fn folder_with_lists(tool: &str) -> Scratch {
+    let folder = Scratch::new();
+    folder.write("a", "hi\n");
+    folder.write("b", "yo\n");
+    folder.write("new\nline", "x\n");
+    folder.write("back\\slash", "y\n");
+    let list = folder.shell(&format!("{tool} a b")).stdout().to_owned();
+    folder.write("good", &list);
+    let zeros = "0".repeat(list.split(' ').next().unwrap_or_default().len());
+    folder.write("bad", format!("{list}junk\n{zeros}  b\n{zeros}  missing\n"));
+    folder.write("missing-only", format!("{zeros}  missing\n"));
+    folder.write("of-another", "CRC32C (a) = 00000000\n");
+    // (Whether a verdict shows a lone backslash escaped differs between releases.)
+    let tagged = folder.shell(&format!("{tool} --tag a new*")).stdout().to_owned();
+    folder.write("tagged", tagged);
+    folder
+}
+
+#[test]
+fn lines_and_words_are_those_of_the_tool() {
+    let lines: [&[&str]; 41] = [
+        &["a", "b"],
+        &["a", "nofile", "."],
+        &[],
+        &["-"],
+        &["-b", "a"],
+        &["-t", "a"],
+        &["-b", "-t", "a"],
+        &["--tag", "a", "back\\slash", "new\nline"],
+        &["back\\slash", "new\nline"],
+        &["-z", "a", "back\\slash", "new\nline"],
+        &["--ta", "a"],
+        &["-c", "good"],
+        &["-c", "good", "bad"],
+        &["-c", "tagged"],
+        &["-c", "bad"],
+        &["-c", "--strict", "bad"],
+        &["-c", "-w", "bad"],
+        &["-cw", "bad"],
+        &["-c", "--status", "bad"],
+        &["-c", "--status", "good"],
+        &["-c", "--quiet", "bad"],
+        &["-c", "--warn", "--quiet", "bad"],
+        &["-c", "--quiet", "--warn", "bad"],
+        &["-c", "--ignore-missing", "bad"],
+        &["-c", "--ignore-missing", "missing-only"],
+        &["-c", "--ignore-missing", "--status", "missing-only"],
+        &["-c", "missing-only", "good"],
+        &["-c", "a"],
+        &["-c", "of-another"],
+        &["-c", "nolist", "good"],
+        &["-c"],
+        &["--stat", "-c", "bad"],
+        // What does not go together, or does not exist.
+        &["--quiet", "a"],
+        &["--strict", "a"],
+        &["-w", "a"],
+        &["--ignore-missing", "a"],
+        &["-c", "--tag", "good"],
+        &["--tag", "-t", "a"],
+        &["-c", "-z", "good"],
+        &["-c", "-b", "good"],
+        &["-x", "a"],
+    ];
+    for tool in TOOLS {
+        if !is_known_version(tool) {
+            continue;
+        }
+        let folder = folder_with_lists(tool);
+        for line in lines {
+            compare(&folder, tool, line, b"hi\n");
+        }
+        compare(&folder, tool, &["--bogus"], b"");
+        // The list on standard input.
+        let list = std::fs::read(folder.join("bad")).unwrap();
+        compare(&folder, tool, &["-c"], &list);
+    }
+}
+
+#[test]
+fn b2sum_has_a_length_in_bits() {
+    if !is_known_version("b2sum") {
+        return;
+    }
+    let folder = folder_with_lists("b2sum");
+    for length in ["8", "128", "256", "512", "0"] {
+        compare(&folder, "b2sum", &["-l", length, "a"], b"");
+        compare(&folder, "b2sum", &["--tag", "-l", length, "a"], b"");
+    }
+    for length in ["100", "1024", "x"] {
+        compare(&folder, "b2sum", &["-l", length, "a"], b"");
+    }
+    for options in ["-l 128", "--tag -l 128", "--tag -l 256"] {
+        let list = folder.shell(&format!("b2sum {options} a b")).stdout().to_owned();
+        folder.write("list", list);
+        compare(&folder, "b2sum", &["-c", "list"], b"");
+    }
+}
+
+#[test]
+fn xxhsum_gives_the_same_digests() {
+    let is_there = Command::new("xxhsum").arg("--version").output().is_ok();
+    if !is_there {
+        skip("xxhsum: it is not installed");
+        return;
+    }
+    let folder = folder_with_lists("md5sum");
+    symlink(RINGSUM, folder.join("xxhsum")).unwrap();
+    for options in ["", "-H0", "-H1", "-H2", "-H32", "-H64", "-H128", "--tag", "-H3 --tag"] {
+        let theirs = folder.shell(&format!("xxhsum {options} a b 2>/dev/null"));
+        let ours = folder.shell(&format!("./xxhsum {options} a b"));
+        assert_eq!((ours.stdout(), ours.code), (theirs.stdout(), 0), "{options}");
+        folder.write("list", theirs.stdout());
+        folder.shell("./xxhsum -c list").expect(0, "a: OK\nb: OK\n", "");
+        folder.write("list", ours.stdout());
+        let theirs = folder.shell("xxhsum -c list 2>/dev/null");
+        assert_eq!((theirs.stdout(), theirs.code), ("a: OK\nb: OK\n", 0), "{options}");
+    }
+    let ours = folder.shell("./xxhsum <a");
+    let theirs = folder.shell("xxhsum <a 2>/dev/null");
+    assert_eq!(ours.stdout(), theirs.stdout());
+    let list = folder.shell("./xxhsum a").stdout().replace("  a", "  missing");
+    folder.write("list", list);
+    let missing = folder.shell("./xxhsum -c list");
+    assert_eq!((missing.code, missing.stdout()), (1, "missing: FAILED open or read\n"));
+    assert_eq!(folder.shell("./xxhsum -H5 a").code, 1);
+}
+
+/// It is ringsum by any other name, b3sum's too.
+#[test]
+fn other_names_are_ringsum() {
+    let folder = Scratch::new();
+    folder.write("a", "hi\n");
+    for name in ["b3sum", "sha256sum-of-mine"] {
+        symlink(RINGSUM, folder.join(name)).unwrap();
+        let by_name = folder.shell(&format!("./{name} a"));
+        assert_eq!(by_name.stdout(), folder.run(&["a"]).stdout(), "{name}");
+    }
+}
+
+#[test]
+fn help_and_version_are_there() {
+    let folder = Scratch::new();
+    for tool in TOOLS.into_iter().chain(["xxhsum"]) {
+        symlink(RINGSUM, folder.join(tool)).unwrap();
+        let help = folder.shell(&format!("./{tool} --help"));
+        assert_eq!((help.code, &*help.stderr), (0, ""), "{tool}");
+        assert!(help.stdout().contains("--check") && help.stdout().contains(tool), "{tool}");
+        let version = folder.shell(&format!("./{tool} --version"));
+        assert!(version.stdout().starts_with(&format!("{tool} (ringsum) ")), "{tool}");
+    }
+}
