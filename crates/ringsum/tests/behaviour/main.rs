@@ -5,6 +5,7 @@ mod changed;
 mod check;
 mod command;
 mod exit_status;
+mod formats;
 mod hashing;
 mod index;
 mod lists;
