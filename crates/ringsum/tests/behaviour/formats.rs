@@ -52,17 +52,31 @@ fn tool(scratch: &Scratch, command: &[&str], names: &[&str]) -> Option<Output> {
     Some(run(&mut tool, b""))
 }
 
+/// Whether this version of a tool does not know an option, and says so.
+fn lacks_option(command: &str, output: &Output) -> bool {
+    const COMPLAINTS: [&str; 6] = [
+        "unrecognized option",
+        "unknown option",
+        "invalid option",
+        "invalid argument",
+        "unexpected argument",
+        "Wrong parameters",
+    ];
+    let says = output.stderr.lines().next().unwrap_or_default();
+    let lacks_it = COMPLAINTS.iter().any(|complaint| says.contains(complaint));
+    if lacks_it {
+        skip(&format!("{command}: {says}"));
+    }
+    lacks_it
+}
+
 /// Runs a tool over files, and expects its list to say what is in them.
 fn is_read(command: &str, algorithms: &[Algorithm], names: &[&[&str]]) {
     let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());
     let scratch = files(&names);
     let Some(output) = tool(&scratch, &words, &names) else { return };
-    let says = output.stderr.lines().next().unwrap_or_default();
-    if ["unrecognized option", "unknown option", "invalid argument"]
-        .iter()
-        .any(|s| says.contains(s))
-    {
-        return skip(&format!("{command}: {says}"));
+    if lacks_option(command, &output) {
+        return;
     }
     assert_eq!(output.code, 0, "{command}: {output:?}");
     let zero = words.iter().any(|word| matches!(*word, "-z" | "-0"));
@@ -252,6 +266,9 @@ fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&st
     }
     scratch.write("the list", &list);
     let Some(output) = tool(&scratch, &words, &["the list"]) else { return };
+    if lacks_option(command, &output) {
+        return;
+    }
     assert_eq!(output.code, 0, "{command}, {style:?}: {output:?}");
     let checked = String::from_utf8_lossy(&output.stdout).matches(": OK").count();
     assert_eq!(checked, names.len(), "{command}, {style:?}: {output:?}");
@@ -259,6 +276,9 @@ fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&st
 
 #[test]
 fn lists_are_read_by_the_tools() {
+    // Before 1.8 b3sum has no tags.
+    let b3sum = tool(&Scratch::new(), &["b3sum", "--tag"], &[]);
+    let b3sum_reads_tags = b3sum.is_some_and(|output| !lacks_option("b3sum --tag", &output));
     let escaping = [
         ("md5sum -c --strict", Algorithm::Md5),
         ("sha1sum -c --strict", Algorithm::Sha1),
@@ -274,15 +294,15 @@ fn lists_are_read_by_the_tools() {
         for style in [Style::Plain, Style::Tag] {
             // Of tagged names, b3sum splits those with two spaces in them.
             let plain = match (command, style) {
+                ("b3sum -c", Style::Tag) if !b3sum_reads_tags => continue,
                 ("b3sum -c", Style::Tag) => &["a"][..],
                 _ => &PLAIN,
             };
             is_accepted(command, algorithm, style, &[plain, &ESCAPED, &ENDS]);
         }
     }
-    for (command, algorithm) in [("cksum -c --strict", Algorithm::Sha256)] {
-        is_accepted(command, algorithm, Style::Tag, &[&PLAIN, &ESCAPED, &ENDS]);
-    }
+    let cksum = "cksum -c --strict";
+    is_accepted(cksum, Algorithm::Sha256, Style::Tag, &[&PLAIN, &ESCAPED, &ENDS]);
     is_accepted("shasum -c --strict", Algorithm::Sha1, Style::Plain, &[&PLAIN, &["new\nline"]]);
     // Before 0.8.2 xxhsum turns no escapes back, and knows no prefix for XXH3.
     let xxh = [Algorithm::Xxh32, Algorithm::Xxh64, Algorithm::Xxh128, Algorithm::Xxh3];
