@@ -5,6 +5,7 @@ mod changed;
 mod check;
 mod command;
 mod exit_status;
+mod formats;
 mod guises;
 mod hashing;
 mod index;

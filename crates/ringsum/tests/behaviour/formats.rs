@@ -1,0 +1,315 @@
+//! Lists of the tools that are installed: what they write is read, and what is written they read.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::Command;
+
+use ringsum::Algorithm;
+use ringsum::checkfile::{Known, Reader, Style, line_around, zero_line_around};
+
+use crate::support::{Output, Scratch, content, run, skip};
+
+/// Names that every tool writes as they are.
+const PLAIN: [&str; 7] = ["a", "two  spaces", "*star", " space", "com,ma", "a) = b", "a)= b"];
+
+/// Names that must be escaped, each in its own way.
+const ESCAPED: [&str; 5] = ["back\\slash", "new\nline", "\n\\n\\", "middle\rof", "\n"];
+
+/// Names that end as lines may.
+const ENDS: [&str; 2] = ["end\r", "\r"];
+
+/// A scratch folder with files of all these names, each with its own content.
+fn files(names: &[&str]) -> Scratch {
+    let scratch = Scratch::new();
+    for name in names {
+        scratch.write(name, bytes_of(name));
+    }
+    scratch
+}
+
+fn bytes_of(name: &str) -> Vec<u8> {
+    [&content(name.len() * 10_000)[..], name.as_bytes()].concat()
+}
+
+fn digest_of(algorithm: Algorithm, name: &str) -> Vec<u8> {
+    let mut hasher = algorithm.hasher();
+    hasher.update(&bytes_of(name));
+    hasher.finish().into_vec()
+}
+
+/// What a tool does in a folder; or `None`, and why is said, if it is not there.
+fn tool(scratch: &Scratch, command: &[&str], names: &[&str]) -> Option<Output> {
+    let mut tool = Command::new(command[0]);
+    match tool.arg("--version").output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            skip(&format!("lists of {}: it is not installed", command[0]));
+            return None;
+        }
+        _ => {}
+    }
+    let mut tool = Command::new(command[0]);
+    tool.current_dir(scratch.path()).args(&command[1..]).args(names).env("LC_ALL", "C");
+    Some(run(&mut tool, b""))
+}
+
+/// Whether this version of a tool does not know an option, and says so.
+fn lacks_option(command: &str, output: &Output) -> bool {
+    const COMPLAINTS: [&str; 6] = [
+        "unrecognized option",
+        "unknown option",
+        "invalid option",
+        "invalid argument",
+        "unexpected argument",
+        "Wrong parameters",
+    ];
+    let says = output.stderr.lines().next().unwrap_or_default();
+    let lacks_it = COMPLAINTS.iter().any(|complaint| says.contains(complaint));
+    if lacks_it {
+        skip(&format!("{command}: {says}"));
+    }
+    lacks_it
+}
+
+/// Runs a tool over files, and expects its list to say what is in them.
+fn is_read(command: &str, algorithms: &[Algorithm], names: &[&[&str]]) {
+    let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());
+    let scratch = files(&names);
+    let Some(output) = tool(&scratch, &words, &names) else { return };
+    if lacks_option(command, &output) {
+        return;
+    }
+    assert_eq!(output.code, 0, "{command}: {output:?}");
+    let zero = words.iter().any(|word| matches!(*word, "-z" | "-0"));
+    let mut reader = if zero { Reader::zero() } else { Reader::new() };
+    let known = Known::new(algorithms, algorithms, None);
+    let mut found = BTreeMap::new();
+    for line in output.stdout.split_inclusive(|byte| *byte == if zero { 0 } else { b'\n' }) {
+        let shown = String::from_utf8_lossy(line);
+        let entry = reader.line(line).unwrap_or_else(|why| panic!("{command}: {shown}: {why}"));
+        let Some(entry) = entry else { continue };
+        let entry = entry.resolve(&known).unwrap_or_else(|why| panic!("{command}: {shown}: {why}"));
+        let name = String::from_utf8(entry.name.into_owned()).unwrap();
+        if let Some(size) = entry.size {
+            assert_eq!(size, bytes_of(&name).len() as u64, "{command}: {shown}");
+        }
+        for wanted in entry.more.iter().chain([&entry.first]) {
+            let key = (name.clone(), wanted.algorithm.to_string());
+            assert!(found.insert(key, wanted.digest.clone()).is_none(), "{command}: {shown}");
+        }
+    }
+    let expected: BTreeMap<_, _> = names
+        .iter()
+        .flat_map(|name| algorithms.iter().map(move |algorithm| (name, algorithm)))
+        .map(|(name, algorithm)| {
+            ((name.to_string(), algorithm.to_string()), digest_of(*algorithm, name))
+        })
+        .collect();
+    assert_eq!(found, expected, "{command}");
+}
+
+#[test]
+fn lists_of_gnu_tools_are_read() {
+    let tools = [
+        ("md5sum", Algorithm::Md5),
+        ("sha1sum", Algorithm::Sha1),
+        ("sha224sum", Algorithm::Sha224),
+        ("sha256sum", Algorithm::Sha256),
+        ("sha384sum", Algorithm::Sha384),
+        ("sha512sum", Algorithm::Sha512),
+        ("b2sum", Algorithm::Blake2b(64)),
+        ("b2sum -l 160", Algorithm::Blake2b(20)),
+        ("cksum -a sha256", Algorithm::Sha256),
+        ("cksum -a blake2b -l 256", Algorithm::Blake2b(32)),
+        ("cksum -a sha3 -l 256", Algorithm::Sha3_256),
+    ];
+    for (tool, algorithm) in tools {
+        let is_cksum = tool.starts_with("cksum");
+        let ways: &[&str] = match is_cksum {
+            true => &["", " -z", " --untagged", " --base64", " --base64 --untagged"],
+            false => &["", " -z", " --tag", " --tag -z", " --binary"],
+        };
+        for way in ways {
+            is_read(&format!("{tool}{way} --"), &[algorithm], &[&PLAIN, &ESCAPED, &ENDS]);
+        }
+    }
+}
+
+#[test]
+fn lists_of_b3sum_are_read() {
+    for way in ["b3sum --", "b3sum --tag --", "b3sum -l 100 --"] {
+        let algorithm = Algorithm::Blake3;
+        match way.contains("100") {
+            // Longer digests: only whether the lines are read.
+            true => {
+                let scratch = files(&PLAIN);
+                let words: Vec<_> = way.split(' ').collect();
+                let Some(output) = tool(&scratch, &words, &PLAIN) else { return };
+                let mut reader = Reader::new();
+                for line in output.stdout.split_inclusive(|byte| *byte == b'\n') {
+                    let entry = reader.line(line).unwrap().unwrap();
+                    let entry = entry.resolve(&Known::default()).unwrap();
+                    assert_eq!((entry.first.algorithm, entry.first.digest.len()), (algorithm, 100));
+                }
+            }
+            false => is_read(way, &[algorithm], &[&PLAIN, &ESCAPED, &ENDS]),
+        }
+    }
+}
+
+#[test]
+fn lists_of_xxhsum_are_read() {
+    let algorithms = [
+        ("-H0", Algorithm::Xxh32),
+        ("-H1", Algorithm::Xxh64),
+        ("-H2", Algorithm::Xxh128),
+        ("-H3", Algorithm::Xxh3),
+    ];
+    for (option, algorithm) in algorithms {
+        for way in ["", " --tag", " --tag --little-endian"] {
+            // Before 0.8.2 it escapes nothing.
+            is_read(&format!("xxhsum {option}{way}"), &[algorithm], &[&PLAIN, &["back\\slash"]]);
+        }
+    }
+}
+
+#[test]
+fn lists_of_openssl_are_read() {
+    let algorithms = [
+        ("-md5", Algorithm::Md5),
+        ("-sha1", Algorithm::Sha1),
+        ("-sha224", Algorithm::Sha224),
+        ("-sha256", Algorithm::Sha256),
+        ("-sha384", Algorithm::Sha384),
+        ("-sha512", Algorithm::Sha512),
+        ("-sha3-256", Algorithm::Sha3_256),
+        ("-blake2b512", Algorithm::Blake2b(64)),
+    ];
+    for (option, algorithm) in algorithms {
+        let names: [&[&str]; 2] = [&PLAIN, &["back\\slash", "middle\rof"]];
+        is_read(&format!("openssl dgst {option}"), &[algorithm], &names);
+        // This way it escapes newlines, and only those.
+        let names: [&[&str]; 3] = [&PLAIN, &["back\\slash", "middle\rof"], &["new\nline"]];
+        is_read(&format!("openssl dgst -r {option}"), &[algorithm], &names);
+    }
+}
+
+#[test]
+fn lists_of_shasum_are_read() {
+    let algorithms = [
+        ("1", Algorithm::Sha1),
+        ("224", Algorithm::Sha224),
+        ("256", Algorithm::Sha256),
+        ("384", Algorithm::Sha384),
+        ("512", Algorithm::Sha512),
+    ];
+    for (option, algorithm) in algorithms {
+        for way in ["", " -b", " --tag"] {
+            is_read(&format!("shasum -a {option}{way} --"), &[algorithm], &[&PLAIN, &ESCAPED]);
+        }
+    }
+}
+
+#[test]
+fn lists_of_rhash_are_read() {
+    let algorithms = [
+        ("--md5", Algorithm::Md5),
+        ("--sha1", Algorithm::Sha1),
+        ("--sha224", Algorithm::Sha224),
+        ("--sha256", Algorithm::Sha256),
+        ("--sha384", Algorithm::Sha384),
+        ("--sha512", Algorithm::Sha512),
+        ("--sha3-256", Algorithm::Sha3_256),
+        ("--blake2b", Algorithm::Blake2b(64)),
+        ("--blake3", Algorithm::Blake3),
+        ("--crc32c", Algorithm::Crc32c),
+    ];
+    for (option, algorithm) in algorithms {
+        for way in ["", "--bsd ", "--bsd --uppercase ", "--base64 ", "--bsd --base64 "] {
+            // A backslash is a slash for it.
+            is_read(&format!("rhash {way}{option} --"), &[algorithm], &[&PLAIN]);
+        }
+    }
+    let several = [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256, Algorithm::Blake2b(64)];
+    is_read("rhash --bsd --md5 --sha1 --sha256 --blake2b --", &several, &[&PLAIN]);
+}
+
+#[test]
+fn lists_of_hashdeep_are_read() {
+    let all = [Algorithm::Md5, Algorithm::Sha1, Algorithm::Sha256];
+    let names: [&[&str]; 2] = [&PLAIN, &["back\\slash", "middle\rof"]];
+    is_read("hashdeep -l --", &[Algorithm::Md5, Algorithm::Sha256], &names);
+    is_read("hashdeep -l -c md5,sha1,sha256,tiger,whirlpool --", &all, &names);
+    is_read("hashdeep -l -c tiger,sha1 --", &[Algorithm::Sha1], &names);
+    // The command is in a comment, so that a newline in one of its arguments is one in the list.
+    is_read("hashdeep -l -0 --", &[Algorithm::Md5, Algorithm::Sha256], &names);
+    for (tool, algorithm) in [("md5deep", all[0]), ("sha1deep", all[1]), ("sha256deep", all[2])] {
+        is_read(&format!("{tool} -l --"), &[algorithm], &names);
+        is_read(&format!("{tool} -l -k --"), &[algorithm], &names);
+    }
+}
+
+/// Writes a list as `ringsum` does, and has it checked.
+fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&str]]) {
+    let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());
+    let scratch = files(&names);
+    let zero = words.contains(&"-z");
+    let mut list = Vec::new();
+    for name in &names {
+        let (before, after) = match zero {
+            true => zero_line_around(name.as_bytes(), style, algorithm),
+            false => line_around(name.as_bytes(), style, algorithm),
+        };
+        let end: &[u8] = if zero { b"\0" } else { b"\n" };
+        list.extend(
+            [&before, hex::encode(digest_of(algorithm, name)).as_bytes(), &after, end].concat(),
+        );
+    }
+    scratch.write("the list", &list);
+    let Some(output) = tool(&scratch, &words, &["the list"]) else { return };
+    if lacks_option(command, &output) {
+        return;
+    }
+    assert_eq!(output.code, 0, "{command}, {style:?}: {output:?}");
+    let checked = String::from_utf8_lossy(&output.stdout).matches(": OK").count();
+    assert_eq!(checked, names.len(), "{command}, {style:?}: {output:?}");
+}
+
+#[test]
+fn lists_are_read_by_the_tools() {
+    // Before 1.8 b3sum has no tags.
+    let b3sum = tool(&Scratch::new(), &["b3sum", "--tag"], &[]);
+    let b3sum_reads_tags = b3sum.is_some_and(|output| !lacks_option("b3sum --tag", &output));
+    let escaping = [
+        ("md5sum -c --strict", Algorithm::Md5),
+        ("sha1sum -c --strict", Algorithm::Sha1),
+        ("sha224sum -c --strict", Algorithm::Sha224),
+        ("sha256sum -c --strict", Algorithm::Sha256),
+        ("sha384sum -c --strict", Algorithm::Sha384),
+        ("sha512sum -c --strict", Algorithm::Sha512),
+        ("b2sum -c --strict", Algorithm::Blake2b(64)),
+        ("b2sum -c --strict", Algorithm::Blake2b(20)),
+        ("b3sum -c", Algorithm::Blake3),
+    ];
+    for (command, algorithm) in escaping {
+        for style in [Style::Plain, Style::Tag] {
+            // Of tagged names, b3sum splits those with two spaces in them.
+            let plain = match (command, style) {
+                ("b3sum -c", Style::Tag) if !b3sum_reads_tags => continue,
+                ("b3sum -c", Style::Tag) => &["a"][..],
+                _ => &PLAIN,
+            };
+            is_accepted(command, algorithm, style, &[plain, &ESCAPED, &ENDS]);
+        }
+    }
+    let cksum = "cksum -c --strict";
+    is_accepted(cksum, Algorithm::Sha256, Style::Tag, &[&PLAIN, &ESCAPED, &ENDS]);
+    is_accepted("shasum -c --strict", Algorithm::Sha1, Style::Plain, &[&PLAIN, &["new\nline"]]);
+    // Before 0.8.2 xxhsum turns no escapes back, and knows no prefix for XXH3.
+    let xxh = [Algorithm::Xxh32, Algorithm::Xxh64, Algorithm::Xxh128, Algorithm::Xxh3];
+    for algorithm in xxh {
+        is_accepted("xxhsum -c --strict", algorithm, Style::Tag, &[&["a", "b"]]);
+        if algorithm != Algorithm::Xxh3 {
+            is_accepted("xxhsum -c --strict", algorithm, Style::Plain, &[&PLAIN]);
+        }
+    }
+}
