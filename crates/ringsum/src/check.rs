@@ -11,7 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringsum::checkfile::Wanted;
+use ringsum::Algorithm;
+use ringsum::checkfile::{Wanted, others_of};
 use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash};
 
 use crate::Status;
@@ -129,8 +130,19 @@ struct ListCounts {
     told: u64,
     /// Compared, or to be read in vain: not those that are passed over.
     verified: u64,
+    /// Compared with a digest of which only the length told what it is of.
+    guessed: Guessed,
     /// Its name and its number of entries, once its end was met.
     end: Option<(Vec<u8>, u64)>,
+}
+
+/// Digests of one kind that were compared, and none of them matched: then they may be of another.
+#[derive(Debug, Default)]
+struct Guessed {
+    matched: bool,
+    mismatched: u64,
+    /// What they were taken for, and their length.
+    taken_for: Option<(Algorithm, usize)>,
 }
 
 /// What has been found so far.
@@ -186,7 +198,8 @@ impl<'a> Checking<'a> {
     /// Judges a list, if that was all of it: without an order, its end may come first.
     fn end_list(&mut self, place: usize) {
         let counts = self.lists.get(&place);
-        let Some(ListCounts { told, verified, end: Some((list, entries)) }) = counts else {
+        let Some(ListCounts { told, verified, guessed, end: Some((list, entries)) }) = counts
+        else {
             return;
         };
         if told != entries {
@@ -204,6 +217,17 @@ impl<'a> Checking<'a> {
                 let text = words::not_verified(args, is_none);
                 self.session.say_of(words::list_name(args, list), &text);
             }
+        }
+        // (One file that differs is one that was damaged, as a rule.)
+        if let Guessed { matched: false, mismatched: 2.., taken_for: Some((algorithm, bytes)) } =
+            guessed
+            && !args.status
+        {
+            let others = others_of(*algorithm, *bytes);
+            let text = format!(
+                "no digest without a tag is the {algorithm} of its file; if they are of {others}, say so with -a"
+            );
+            self.session.say_of(list, &text);
         }
         if args.guise.is_some() {
             // Other tools count for each list.
@@ -253,7 +277,19 @@ impl<'a> Checking<'a> {
             Ok(hashed) => hashed,
         };
         self.session.progress.show(&entry.name);
-        match entry.is_met_by(hashed, args.seek) {
+        let is_met = entry.is_met_by(hashed, args.seek);
+        if entry.is_assumed {
+            let guessed = &mut self.lists.entry(entry.place).or_default().guessed;
+            let Wanted { algorithm, digest } = &entry.first;
+            match is_met {
+                true => guessed.matched = true,
+                false => {
+                    guessed.mismatched += 1;
+                    guessed.taken_for = Some((*algorithm, digest.len()));
+                }
+            }
+        }
+        match is_met {
             true => {
                 self.counts.matched += 1;
                 match args.quiet {

@@ -30,7 +30,7 @@ use std::borrow::Cow;
 use crate::Algorithm;
 
 pub use read::Reader;
-pub use resolve::Known;
+pub use resolve::{Known, others_of};
 pub use write::{Style, escape, line_around, zero_line_around};
 
 /// Shortest digest of BLAKE3 that a check accepts, in bytes. Anybody can find a file for a shorter one.
@@ -71,6 +71,8 @@ pub struct Resolved<'a> {
     pub first: Wanted,
     /// The others of such a line.
     pub more: Vec<Wanted>,
+    /// Whether nothing but the length of the first says of which algorithm it is.
+    pub is_assumed: bool,
     /// Bytes that the file should have.
     pub size: Option<u64>,
     /// The file's name, without escapes.

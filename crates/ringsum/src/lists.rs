@@ -44,6 +44,8 @@ pub(crate) struct OwnedEntry {
     pub(crate) place: usize,
     pub(crate) first: Wanted,
     pub(crate) more: Vec<Wanted>,
+    /// Whether nothing but the length of the first says of which algorithm it is.
+    pub(crate) is_assumed: bool,
     /// Bytes that the file should have.
     pub(crate) size: Option<u64>,
     pub(crate) name: Vec<u8>,
@@ -153,9 +155,10 @@ impl Lines {
         let first = self.number == 1;
         let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| first).unwrap_or(line);
         let Some(entry) = self.format.line(line)? else { return Ok(None) };
-        let Resolved { first, more, size, name, listed } = entry.resolve(&self.known)?;
+        let Resolved { first, more, is_assumed, size, name, listed } =
+            entry.resolve(&self.known)?;
         let (name, listed) = (name.into_owned(), listed.into_owned());
-        Ok(Some(OwnedEntry { place: self.place, first, more, size, name, listed }))
+        Ok(Some(OwnedEntry { place: self.place, first, more, is_assumed, size, name, listed }))
     }
 }
 

@@ -63,6 +63,24 @@ impl Known {
     }
 }
 
+impl Known {
+    /// Whether nothing but its length says of which algorithm a digest is.
+    fn assumes(&self, expected: &Expected) -> bool {
+        expected.algorithm.is_none() && self.asked.is_empty() && self.said.supported.is_empty()
+    }
+}
+
+/// Of which other algorithms digests of that length are, in words.
+pub fn others_of(algorithm: Algorithm, bytes: usize) -> String {
+    let others: Vec<_> = Algorithm::ALL
+        .into_iter()
+        .filter(|other| other.name() != algorithm.name())
+        .filter_map(|other| fitting(other, bytes))
+        .map(|fit| fit.algorithm)
+        .collect();
+    names(&others, "or")
+}
+
 /// How well an algorithm fits a length.
 #[derive(Debug, Clone, Copy)]
 struct Fit {
@@ -141,6 +159,7 @@ impl<'a> Entry<'a> {
     /// It cannot be known, or none of them is accepted.
     pub fn resolve(self, known: &Known) -> Result<Resolved<'a>, Malformed> {
         let Entry { first, more, size, name, listed } = self;
+        let is_assumed = known.assumes(&first);
         let wanted = |expected: Expected| {
             let algorithm = known.algorithm(&expected)?;
             Ok(Wanted { algorithm, digest: expected.digest })
@@ -150,6 +169,7 @@ impl<'a> Entry<'a> {
             Ok(first) => first,
             Err(why) => more.find_map(Result::ok).ok_or(why)?,
         };
-        Ok(Resolved { first, more: more.filter_map(Result::ok).collect(), size, name, listed })
+        let more = more.filter_map(Result::ok).collect();
+        Ok(Resolved { first, more, is_assumed, size, name, listed })
     }
 }

@@ -196,3 +196,28 @@ fn options_of_check_need_check() {
         assert_eq!(scratch.run(&["--check", option, "a"]).code, 2, "{option}");
     }
 }
+
+/// A list of other digests of the same length: it is said what they may be.
+#[test]
+fn digests_that_all_differ_may_be_of_another_algorithm() {
+    let folder = Scratch::new();
+    folder.write("a", "hello\n");
+    folder.write("b", "world\n");
+    let list = folder.run(&["-a", "sha256", "a", "b"]).stdout().to_owned();
+    folder.write("list", &list);
+    let hint = "ringsum: list: no digest without a tag is the BLAKE3 of its file; if they are of SHA256, SHA3-256 \
+                or BLAKE2b-256, say so with -a\n";
+    let warning = "ringsum: WARNING: 2 computed checksums did NOT match\n";
+    let failed = "a: FAILED\nb: FAILED\n";
+    folder.run(&["--check", "list"]).expect(1, failed, &format!("{hint}{warning}"));
+    folder.run(&["--check", "-a", "blake3", "list"]).expect(1, failed, warning);
+    folder.run(&["--check", "-a", "sha256", "list"]).expect(0, "a: OK\nb: OK\n", "");
+    // One of them matches: then that is what they are of.
+    let known = folder.run(&["a"]).stdout().to_owned();
+    folder.write("list", known + &list);
+    let warned = folder.run(&["--check", "list"]);
+    warned.expect(1, &format!("a: OK\n{failed}"), warning);
+    // The name of the list says it.
+    folder.write("SHA256SUMS", &list);
+    folder.run(&["--check", "SHA256SUMS"]).expect(0, "a: OK\nb: OK\n", "");
+}
