@@ -38,9 +38,15 @@ use crate::{engine, medium, unreadable};
 const SMALL_BLOCK_BYTES: u32 = 32 << 10;
 const SMALL_SLAB_BYTES: u32 = 2 << 20;
 
+/// Of a bound on the memory, a small reader has this part, so that there may be several of them beside those of
+/// large files.
+const SMALL_PART: u64 = 8;
+
 /// How the files of one device are read.
 #[derive(Debug)]
 pub struct Shared {
+    /// Most bytes of the blocks of a small reader.
+    small_slab_bytes: u32,
     ring: RingPlan,
     /// What direct reads must be a multiple of, in bytes; 1 for others.
     sector_bytes: u32,
@@ -105,7 +111,12 @@ impl Shared {
         }
         let is_asked = config.engine_asked().is_some() || config.cache_asked().is_some();
         let uncached = !is_asked && facts.storage == Storage::Local;
+        let small_slab_bytes = match config.memory_bytes {
+            None => SMALL_SLAB_BYTES,
+            Some(bytes) => (bytes / SMALL_PART).min(SMALL_SLAB_BYTES.into()) as u32,
+        };
         Ok(Shared {
+            small_slab_bytes,
             is_asked,
             shape_asked: config.block_bytes.or(config.depth).or(config.slots).is_some(),
             engine_asked: config.engine_asked().is_some(),
@@ -259,7 +270,7 @@ impl Shared {
         }
         if ring.engine == EngineKind::IoUring || self.engine_asked {
             ring.block_bytes = ring.block_bytes.min(SMALL_BLOCK_BYTES);
-            ring.slots = (SMALL_SLAB_BYTES / ring.block_bytes).max(1);
+            ring.slots = (self.small_slab_bytes / ring.block_bytes).max(1);
             if !ring.engine.is_synchronous() {
                 ring.depth = ring.slots;
             }
