@@ -38,10 +38,6 @@ use crate::{engine, medium, unreadable};
 const SMALL_BLOCK_BYTES: u32 = 32 << 10;
 const SMALL_SLAB_BYTES: u32 = 2 << 20;
 
-/// Of a bound on the memory, a small reader has this part, so that there may be several of them beside those of
-/// large files.
-const SMALL_PART: u64 = 8;
-
 /// How the files of one device are read.
 #[derive(Debug)]
 pub struct Shared {
@@ -111,12 +107,8 @@ impl Shared {
         }
         let is_asked = config.engine_asked().is_some() || config.cache_asked().is_some();
         let uncached = !is_asked && facts.storage == Storage::Local;
-        let small_slab_bytes = match config.memory_bytes {
-            None => SMALL_SLAB_BYTES,
-            Some(bytes) => (bytes / SMALL_PART).min(SMALL_SLAB_BYTES.into()) as u32,
-        };
         Ok(Shared {
-            small_slab_bytes,
+            small_slab_bytes: SMALL_SLAB_BYTES,
             is_asked,
             shape_asked: config.block_bytes.or(config.depth).or(config.slots).is_some(),
             engine_asked: config.engine_asked().is_some(),
@@ -134,6 +126,13 @@ impl Shared {
             io_priority: config.io_priority,
             recording: Recording::new(config),
         })
+    }
+
+    /// Has small readers take no more than so many bytes each, and not the 2 MiB that are best. A run of many
+    /// has readers of both kinds, whose memory its caller shares out: `memory_bytes` is what readers of large
+    /// files have in all.
+    pub fn bound_small(&mut self, bytes: u64) {
+        self.small_slab_bytes = bytes.min(SMALL_SLAB_BYTES.into()) as u32;
     }
 
     /// Each choice with its reason, in a fixed order.

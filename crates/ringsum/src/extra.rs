@@ -113,7 +113,11 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
         }
     });
     let tell = |outcome| tell(session, outcome, &by_digest, &mut found);
-    run_together(session, tasks.map(Some), None, tell, &|| ())?;
+    let weigh = |tag: &Tag| match tag {
+        Tag::Extra(name) => name.len(),
+        Tag::Failed(name, why) => name.len() + why.len(),
+    };
+    run_together(session, tasks.map(Some), weigh, None, tell, &|| ())?;
     Ok(found)
 }
 

@@ -34,6 +34,19 @@ pub(crate) enum Line {
     },
 }
 
+impl Line {
+    /// What it takes besides itself, in bytes; of an entry, with its name once more as a path.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Line::Entry(entry) => entry.digest.len() + 2 * entry.name.len() + entry.listed.len(),
+            Line::Malformed { list, why, .. } | Line::BadList { list, why } => {
+                list.len() + why.len()
+            }
+            Line::End { list, .. } => list.len(),
+        }
+    }
+}
+
 /// An [`Entry`] that outlives its line.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnedEntry {
