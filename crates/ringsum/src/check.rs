@@ -210,7 +210,7 @@ impl<'a> Checking<'a> {
         let args = self.session.args;
         if !args.report_extra.is_empty() {
             let is_missing = result.as_ref().is_err_and(Failure::is_missing);
-            self.listed.add(&entry, is_missing);
+            self.listed.add(&entry, is_missing, self.session.budget().kept_bytes());
         }
         let hashed = match &result {
             Err(failure) if failure.is_missing() && args.ignore_missing => return Ok(()),

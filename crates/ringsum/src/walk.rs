@@ -99,7 +99,13 @@ pub trait Select: Send + Sync {
 
     /// Sees a directory after it was read and before `selects` is asked about what is in it; once
     /// for each directory, the root (`path` empty) included. Default: does nothing.
-    fn enter(&self, _path: &[u8], _directory: BorrowedFd<'_>) {}
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being right about what is in it: the directory is given as failed, too.
+    fn enter(&self, _path: &[u8], _directory: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What an entry is.

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | 1/4 | rings of the threads that read large files of the first device |
 //! | 1/4 | rings and buffers of those that read its small ones |
-//! | 1/16 | the same of all other devices: each gets a half of what is left, for both kinds |
+//! | 1/16 | the same of all other devices: each gets a half of what is left, and 512 KiB at least |
 //! | 1/8 | what is read alone |
-//! | 1/16 each | tasks that wait for their turn; names looked at ahead; directories read ahead; one directory |
+//! | 1/8 | one directory |
+//! | 1/16 each | tasks that wait for their turn; names looked at ahead; directories read ahead |
 //!
-//! What is left is for what is counted by nobody: stacks, the allocator's gaps, SQLite.
+//! What nobody counts (stacks, the allocator's gaps, SQLite) has room in what is not used: hardly ever are all parts
+//! in use at once. `docs/limits.md` has what was measured.
 
 use std::path::Path;
 
@@ -73,7 +75,12 @@ impl Budget {
 
     /// [`WalkOptions::listing_bytes`](crate::walk::WalkOptions::listing_bytes).
     pub fn listing_bytes(self) -> usize {
-        self.part(16, LISTING_BYTES) as usize
+        self.part(8, LISTING_BYTES) as usize
+    }
+
+    /// Most bytes that are kept of names until the end of a run, if there is a bound.
+    pub fn kept_bytes(self) -> Option<u64> {
+        self.0.map(|bytes| bytes / 4)
     }
 
     /// Of so many threads with little to do, those that there is memory for.
@@ -151,10 +158,11 @@ mod tests {
             let lists = budget.waiting_bytes() + budget.names_bytes() + budget.ahead_bytes();
             let mut all = (lists + budget.listing_bytes()) as u64;
             all += budget.alone(&config).memory_bytes.unwrap();
-            for number in 0..3 {
+            for number in 0..40 {
                 let share = budget.lane(number, None, &config);
                 assert!(share.jobs as u64 * share.small.unwrap() <= share.large_bytes);
-                all += 2 * share.large_bytes;
+                // Each has so much at least, even if there are more devices than that is there for.
+                all += 2 * (share.large_bytes - MEMORY_BYTES_MIN * u64::from(number > 0));
             }
             assert!(all <= mib << 20, "{mib} MiB: {all}");
             let share = budget.lane(0, Some(budget.jobs_max()), &config);

@@ -224,7 +224,7 @@ impl Shared {
         let (listing, read) = self.list_after(None, &directory, &fd, buffer);
         let handle = directory.keep(fd);
         let listed = Listed { id, directory: Arc::new(directory), handle, listing };
-        Outcome { listed: Some(Arc::new(listed)), failure: read.err().map(io::Error::from) }
+        Outcome { listed: Some(Arc::new(listed)), failure: read.err() }
     }
 
     /// The entries of a directory that come after one of them, as many as there is memory for.
@@ -234,18 +234,19 @@ impl Shared {
         directory: &Directory,
         fd: &OwnedFd,
         buffer: &mut Vec<u8>,
-    ) -> (Listing, Result<(), Errno>) {
+    ) -> (Listing, io::Result<()>) {
         let WalkOptions { follow, listing_bytes, .. } = self.options;
         let how = Reading { follow, after, bytes_max: listing_bytes, stop: &self.stop };
         let mut listing = Listing::default();
         let read = listing.read(fd.as_fd(), &how, buffer);
+        let mut read = read.map_err(io::Error::from);
         if let Some(select) = &self.options.select {
             let mut path = Vec::new();
             if let Some(parent) = &directory.parent {
                 parent.push_path(&directory.name, false, &mut path);
             }
             if after.is_none() {
-                select.enter(&path, fd.as_fd());
+                read = read.and(select.enter(&path, fd.as_fd()));
             }
             listing.select(&**select, path);
         }
@@ -279,7 +280,7 @@ impl Shared {
         state.order.push(Unread { id, listed: None, child: 0 });
         let (directory, handle) = (Arc::clone(directory), handle.clone());
         let listed = Listed { id, directory, handle, listing };
-        let failure = read.err().map(io::Error::from);
+        let failure = read.err();
         let outcome = Outcome { listed: Some(Arc::new(listed)), failure };
         self.publish(&mut state, id, &outcome);
         Some(outcome)

@@ -144,7 +144,7 @@ impl Listing {
                 if self.takes(how, name, kind) {
                     self.push(name, kind, inode, extra);
                     if self.bytes() > how.bytes_max {
-                        self.cut(how.bytes_max / 2);
+                        self.cut(how.bytes_max / 8 * 7);
                     }
                 }
             }

@@ -497,11 +497,12 @@ impl Select for Skips {
         skips[directory] != name && !(is_directory && name == b"out")
     }
 
-    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) {
+    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {
         let file = rustix::fs::openat(directory, "skip", OFlags::RDONLY, Mode::empty());
         let name = file.map(|fd| io::read_to_string(fs::File::from(fd)).unwrap());
         let name = name.unwrap_or_default().into_bytes();
         assert!(self.0.lock().unwrap().insert(path.to_vec(), name).is_none(), "entered twice");
+        Ok(())
     }
 }
 

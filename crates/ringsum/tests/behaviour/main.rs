@@ -7,6 +7,7 @@ mod command;
 mod exit_status;
 mod hashing;
 mod index;
+mod limits;
 mod lists;
 mod looking;
 mod medium;
