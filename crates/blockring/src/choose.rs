@@ -27,7 +27,7 @@ use crate::tuning::Tuning;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`, and `knobs` if
-    /// any were set; `source` is the facts, and `tuned` is there where a measured setting is not used.
+    /// any were set; `source` is the facts, `memory` is there where it is bounded, and `tuned` is there where a measured setting is not used.
     pub what: &'static str,
     /// The choice.
     pub value: String,
@@ -151,6 +151,9 @@ pub(crate) fn decide(
     let order = if config.in_order { Order::InOrder } else { order };
     let mut chooser = Chooser { facts, config, order, system, tuning: None, choices: Vec::new() };
     chooser.describe();
+    if let Some(bytes) = config.memory_bytes {
+        chooser.note("memory", size(bytes), "the most that blocks may take, over all threads");
+    }
     let cache = chooser.cache()?;
     chooser.find_tuning(cache);
     let engine = chooser.engine(cache)?;

@@ -16,7 +16,7 @@ use ringsum::walk::Select;
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::args::Args;
-use crate::values::Pattern;
+use crate::values::{GLOB_BYTES_MAX, Pattern};
 
 /// Globs of one kind: some are of names, some of paths from the root of the tree.
 struct Globs {
@@ -107,14 +107,20 @@ impl Rules {
             return Err(io::Error::other("its .gitignore is longer than 1 MiB, and not followed"));
         }
         let mut builder = GitignoreBuilder::new("");
-        for line in text.split(|&byte| byte == b'\n') {
+        for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+            if line.len() > GLOB_BYTES_MAX {
+                let why = "is longer than 4096 bytes, and none of it is followed";
+                return Err(io::Error::other(format!("line {number} of its .gitignore {why}")));
+            }
             if let Ok(line) = std::str::from_utf8(line) {
                 let _ = builder.add_line(None, line.trim_end_matches('\r'));
             }
         }
-        if let Ok(rules) = builder.build()
-            && !rules.is_empty()
-        {
+        let rules = builder.build();
+        let rules = rules.map_err(|error| {
+            io::Error::other(format!("its .gitignore is not followed: {error}"))
+        })?;
+        if !rules.is_empty() {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
             all.insert(path.to_owned(), Arc::new(rules));
         }

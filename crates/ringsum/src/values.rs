@@ -97,10 +97,17 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(pub(crate) String);
 
+/// Longest glob, in bytes: as long as a path can be. What is made of one takes some hundred times its length, and as
+/// many calls in each other as it has braces in each other (50,000 ended the process).
+pub(crate) const GLOB_BYTES_MAX: usize = 4096;
+
 /// Checks a glob.
 pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     if text.is_empty() {
         return Err("an empty glob matches nothing".to_owned());
+    }
+    if text.len() > GLOB_BYTES_MAX {
+        return Err("a glob has at most 4096 bytes".to_owned());
     }
     globset::Glob::new(text).map_err(|error| error.kind().to_string())?;
     Ok(Pattern(text.to_owned()))
