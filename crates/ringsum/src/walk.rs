@@ -286,6 +286,9 @@ impl Walk {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let recent = (limit / 16).clamp(2, 32);
+        // Each opens one besides those that are counted.
+        let threads = options.threads.min(limit / 8);
+        let options = &WalkOptions { threads, ..options.clone() };
         Walk::with_budget(root, options, (limit / 2).saturating_sub(recent).min(MOST_HELD), recent)
     }
 

@@ -184,12 +184,19 @@ struct Crew<'c, 'r, T> {
     is_bounded: bool,
 }
 
-/// Most files that each of so many threads has open at once: a quarter of what the process may have is
-/// theirs, half the walk's.
-fn open_max(jobs: u32) -> usize {
+/// Descriptors for files and rings: a quarter of what the process may have. Half is the walk's.
+fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let all = limit.unwrap_or(u64::MAX) / 4;
-    (all / u64::from(jobs.max(1))).clamp(1, TURNING_BATCH as u64) as usize
+    limit.unwrap_or(u64::MAX) / 4
+}
+
+/// With fewer, one thread does everything: others would keep from it what it waits for. (16 threads with 16
+/// descriptors, each with a ring, waited for a file in vain in one of four runs.)
+const DESCRIPTORS_MIN: u64 = 8;
+
+/// Most files that each of so many threads has open at once.
+fn open_max(jobs: u32) -> usize {
+    (descriptors() / u64::from(jobs.max(1))).clamp(1, TURNING_BATCH as u64) as usize
 }
 
 /// How many threads there are, and may be.
@@ -224,9 +231,13 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
     fn work(run: &'c Run<'r, T>, lane: &'c Lane<T>, shared: &'c Shared, first: Batch<T>) {
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let most = run.options.hash.config.threads_max.unwrap_or(u32::MAX).max(1);
-        let jobs = lane.share.jobs as u32;
+        // Each has a ring, and a file at least.
+        let jobs = (lane.share.jobs as u64).min(descriptors() / 2).max(1) as u32;
         // One stream, where a disk turns and nobody said otherwise.
-        let one = most == 1 || jobs == 1 || (shared.turns() && run.options.jobs.is_none());
+        let one = most == 1
+            || jobs == 1
+            || descriptors() < DESCRIPTORS_MIN
+            || (shared.turns() && run.options.jobs.is_none());
         let room =
             |small| (lane.share.large_bytes / shared.reader_bytes(small).max(1)).max(1) as u32;
         let large = if one { 0 } else { cores.min(LARGE_THREADS_MAX).min(most).min(room(false)) };
