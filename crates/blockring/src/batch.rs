@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::advised;
 use crate::choose::{self, RingPlan};
-use crate::config::{BLOCK_BYTES_MAX, Config, Order, SLOT_ALIGN_BYTES, slots_max};
+use crate::config::{BLOCK_BYTES_MAX, Config, Order, SLOT_ALIGN_BYTES};
 use crate::error::{Error, ErrorKind};
 use crate::extents::{self, Extents};
 use crate::plan::Plan;
@@ -122,6 +122,7 @@ pub struct BatchReader<'s> {
     plan: Plan<'s>,
     ring: RingPlan,
     piece_bytes_max: u32,
+    config: Config,
     reader: Option<Reader>,
 }
 
@@ -129,7 +130,8 @@ impl<'s> BatchReader<'s> {
     /// Chooses how to read batches of `source`.
     ///
     /// Of `config`, `block_bytes` is the longest read (default: 128 KiB), `depth` the most in flight
-    /// (default: 128), and `slots` as many, as far as 1 GiB holds them; a batch is read by the calling
+    /// (default: 128), and `slots` as many, as far as `memory_bytes` (default: 1 GiB) holds them, besides what
+    /// is read; a batch is read by the calling
     /// thread, so that `workers`, `threads_max` and `in_order` are left out.
     ///
     /// # Errors
@@ -137,8 +139,10 @@ impl<'s> BatchReader<'s> {
     /// As for [`Plan::choose`]; and a source without places, such as a pipe.
     pub fn new(source: &'s Source, config: &Config) -> Result<BatchReader<'s>, Error> {
         let depth = config.depth.unwrap_or(DEPTH);
+        // Where the memory is bounded, it is not shared out before the first batch shows what is read.
+        let depth_asked = if config.memory_bytes.is_some() { config.depth } else { Some(depth) };
         let config =
-            Config { depth: Some(depth), workers: Some(0), in_order: false, ..config.clone() };
+            Config { depth: depth_asked, workers: Some(0), in_order: false, ..config.clone() };
         let mut plan = Plan::choose(source, &config, Order::AnyOrder)?;
         let Some(mut ring) = plan.ring().cloned() else {
             let error = io::Error::new(io::ErrorKind::NotSeekable, "it has no places to read at");
@@ -148,11 +152,12 @@ impl<'s> BatchReader<'s> {
             ring.slots = config.slots.unwrap_or(depth);
             ring.depth = depth.min(ring.slots);
         }
-        let piece_bytes_max = config.block_bytes.unwrap_or(PIECE_BYTES_MAX);
+        let room = 1 << config.slab_bytes_max().min(PIECE_BYTES_MAX.into()).ilog2();
+        let piece_bytes_max = config.block_bytes.unwrap_or(room);
         plan.note_batch(piece_bytes_max, &ring);
         // As large as the first batch needs.
         ring.block_bytes = 0;
-        Ok(BatchReader { plan, ring, piece_bytes_max, reader: None })
+        Ok(BatchReader { plan, ring, piece_bytes_max, config, reader: None })
     }
 
     /// How it reads, and why so.
@@ -209,7 +214,8 @@ impl<'s> BatchReader<'s> {
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => {
-                let slots = self.ring.slots.min(slots_max(self.ring.block_bytes));
+                let room = self.config.slots_max(self.ring.block_bytes);
+                let slots = self.ring.slots.min(room.max(1));
                 let may_fall_back = self.plan.may_fall_back(&self.ring);
                 choose::with_fallback(
                     &mut self.ring,

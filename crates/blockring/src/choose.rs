@@ -3,15 +3,17 @@
 //! Pure, so that every row can be tested, also those whose device is not in this machine.
 
 mod engine;
+mod shape;
 mod stream;
 mod tuned;
 
 use engine::next_best;
 pub(crate) use stream::{StreamFacts, decide_stream};
 
+pub(crate) use crate::config::size;
 use crate::config::{
-    BLOCK_BYTES_MAX, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, IoPriority,
-    Order, SLAB_BYTES_MAX, SLOTS_MAX, Sqpoll, Uring, slots_max,
+    BLOCK_BYTES_MAX, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Sqpoll,
+    Uring, stride_bytes,
 };
 use crate::error::ErrorKind;
 use crate::facts::{Facts, Storage};
@@ -21,18 +23,11 @@ use crate::source::SourceKind;
 use crate::sys;
 use crate::tuning::Tuning;
 
-/// Most threads that read through the page cache what is not in it: the device is what they wait for.
-const FILLING_THREADS_MAX: u32 = 8;
-
-/// A thread pays when it has at least this much to do, in bytes: starting one takes 50-100 us here,
-/// in which one core hashes some 512 KiB.
-const WORKER_BYTES_MIN: u64 = 1 << 20;
-
 /// One choice of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`, and `knobs` if
-    /// any were set; `source` is the facts, and `tuned` is there where a measured setting is not used.
+    /// any were set; `source` is the facts, `memory` is there where it is bounded, and `tuned` is there where a measured setting is not used.
     pub what: &'static str,
     /// The choice.
     pub value: String,
@@ -63,9 +58,25 @@ pub(crate) struct RingPlan {
     pub(crate) spin: bool,
     pub(crate) huge_pages: HugePages,
     pub(crate) uring: Uring,
+    /// The memory is bounded, so that none is to be taken besides the slots.
+    pub(crate) is_bounded: bool,
 }
 
+/// Bytes of a huge page.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 impl RingPlan {
+    /// Pages for so many slots. Of huge ones, the last is whole even if slots fill only a part of it: where
+    /// the memory is bounded, they are taken only if they are filled.
+    pub(crate) fn pages(&self, slots: u32) -> HugePages {
+        let bytes = u64::from(slots) * stride_bytes(self.block_bytes);
+        let is_lost = self.is_bounded && !bytes.is_multiple_of(HUGE_PAGE_BYTES);
+        match self.huge_pages {
+            HugePages::Advise if is_lost => HugePages::Off,
+            pages => pages,
+        }
+    }
+
     /// `RWF_*` of each read.
     pub(crate) fn flags(&self) -> i32 {
         if self.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 }
@@ -117,15 +128,6 @@ pub(crate) struct System<'a> {
     pub(crate) cores: u32,
 }
 
-/// A size in the largest unit that divides it.
-pub(crate) fn size(bytes: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
-        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} bytes"),
-    }
-}
-
 /// Collects choices while they are made.
 struct Chooser<'a> {
     facts: &'a Facts,
@@ -149,6 +151,9 @@ pub(crate) fn decide(
     let order = if config.in_order { Order::InOrder } else { order };
     let mut chooser = Chooser { facts, config, order, system, tuning: None, choices: Vec::new() };
     chooser.describe();
+    if let Some(bytes) = config.memory_bytes {
+        chooser.note("memory", size(bytes), "the most that blocks may take, over all threads");
+    }
     let cache = chooser.cache()?;
     chooser.find_tuning(cache);
     let engine = chooser.engine(cache)?;
@@ -185,6 +190,7 @@ pub(crate) fn decide(
         spin: config.spin,
         huge_pages: config.huge_pages,
         uring: chooser.uring(),
+        is_bounded: config.memory_bytes.is_some(),
     };
     Ok((ring, chooser.choices))
 }
@@ -383,182 +389,6 @@ impl Chooser<'_> {
             };
             self.note("knobs", knobs.join(", "), why);
         }
-    }
-
-    fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {
-        let facts = self.facts;
-        let Profile { block_bytes, cached_block_bytes, long_block_bytes, .. } =
-            *self.system.profile;
-        let tuning = self.tuning.clone();
-        let (mut block_bytes, mut why) = match (self.config.block_bytes, &tuning) {
-            (Some(block_bytes), _) => (block_bytes, ASKED),
-            (None, Some(tuning)) => (tuning.block_bytes, &*tuning.why),
-            _ if self.turns() => {
-                (long_block_bytes, "the device turns: long reads, one after another")
-            }
-            _ if engine == EngineKind::Mmap => (long_block_bytes, "each block costs a mapping"),
-            _ if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
-            _ if cache == CacheMode::Dontcache => {
-                (long_block_bytes, "long reads fit the read-ahead")
-            }
-            _ if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
-            _ => (cached_block_bytes, "stays in the core's cache between read and consumer"),
-        };
-        if let (Some(limit), None) = (&self.config.rate_limit, self.config.block_bytes)
-            && block_bytes > limited_block_bytes(limit)
-        {
-            block_bytes = limited_block_bytes(limit);
-            why = "an eighth of a second at the most that may be read";
-        }
-        if let (Some(slots), None) = (self.config.slots, self.config.block_bytes) {
-            let most = (SLAB_BYTES_MAX / u64::from(slots)) as u32;
-            if block_bytes > most {
-                block_bytes = 1 << most.ilog2();
-                why = "the most that the slots asked for allow";
-            }
-        }
-        let whole = facts.len.next_power_of_two().max(4096);
-        if u64::from(block_bytes) > whole {
-            block_bytes = whole as u32;
-            why = "no more than the whole of it";
-        }
-        if cache == CacheMode::Direct
-            && let Ok(align) = facts.direct
-            && !block_bytes.is_multiple_of(align)
-        {
-            let why = format!("the block size, {block_bytes}, is no multiple of {align}");
-            return Err(ErrorKind::Cache { cache, why });
-        }
-        self.note("block", size(block_bytes.into()), why);
-        Ok(block_bytes)
-    }
-
-    fn depth_and_slots(
-        &mut self,
-        engine: EngineKind,
-        block_bytes: u32,
-    ) -> Result<(u32, u32), ErrorKind> {
-        let config = self.config;
-        // A slab of more blocks than there are is only in the way.
-        let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
-        let slots_max = slots_max(block_bytes);
-        let hands_over = self.order == Order::InOrder && hands_over(config, self.system.cores);
-        let in_flight =
-            |depth: u32| format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes)));
-        let (depth_wanted, depth_why) = match (config.depth, &self.tuning) {
-            (Some(depth), _) => (depth, ASKED.to_owned()),
-            _ if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
-            (None, Some(Tuning { depth, why, .. })) => {
-                (*depth, format!("{}: {why}", in_flight(*depth)))
-            }
-            _ if self.turns() => (2, "the device turns: one stream".to_owned()),
-            _ => {
-                let Profile { in_flight_bytes, depth_max, .. } = *self.system.profile;
-                let depth = (in_flight_bytes / block_bytes).clamp(2, depth_max);
-                (depth, in_flight(depth))
-            }
-        };
-        let (slots, slots_why) = match config.slots {
-            Some(slots) if slots > slots_max => {
-                return Err(ConfigError::Slab { slots, block_bytes, threads: 1 }.into());
-            }
-            Some(slots) => (slots, ASKED.to_owned()),
-            None if engine.is_synchronous() && hands_over => {
-                (HANDED_OVER_SLOTS, "some to read into while others are consumed".to_owned())
-            }
-            None if engine.is_synchronous() => (1, "each is consumed before the next".to_owned()),
-            None => (depth_wanted.min(slots_max), "one for each request in flight".to_owned()),
-        };
-        let (slots, slots_why) = match slots > blocks {
-            true => (blocks, format!("there are no more blocks ({slots_why}: {slots})")),
-            false => (slots, slots_why),
-        };
-        let depth = depth_wanted.min(slots);
-        let depth_why = match depth < depth_wanted {
-            true => format!("clamped to the slots ({depth_why}: {depth_wanted})"),
-            false => depth_why,
-        };
-        self.note("depth", depth.to_string(), depth_why);
-        self.note("slots", slots.to_string(), slots_why);
-        Ok((depth, slots))
-    }
-
-    /// Slots of each thread besides the first, in any order.
-    fn worker_slots(
-        &self,
-        engine: EngineKind,
-        block_bytes: u32,
-        slots: u32,
-        workers: u32,
-    ) -> Result<u32, ErrorKind> {
-        if workers == 0 || self.order == Order::InOrder {
-            return Ok(slots);
-        }
-        let wanted = match self.config.workers {
-            // All of them together double what is in flight.
-            None if !engine.is_synchronous() => (slots / workers).clamp(2.min(slots), slots),
-            _ => slots,
-        };
-        let most = slots_max(block_bytes);
-        let most = most.saturating_sub(slots) / workers;
-        let is_asked = self.config.slots.is_some() && self.config.workers.is_some();
-        match most < wanted && (is_asked || most == 0) {
-            true => Err(ConfigError::Slab { slots, block_bytes, threads: workers + 1 }.into()),
-            false => Ok(wanted.min(most)),
-        }
-    }
-
-    fn workers(
-        &mut self,
-        engine: EngineKind,
-        cache: CacheMode,
-        block_bytes: u32,
-        slots: u32,
-    ) -> (u32, Spread) {
-        let threads_max = self.config.threads_max.unwrap_or(self.system.cores).max(1);
-        let threads_max = match self.fills(cache) {
-            true => threads_max.min(FILLING_THREADS_MAX),
-            false => threads_max,
-        };
-        let blocks = self.facts.len.div_ceil(block_bytes.into());
-        let useful = (self.facts.len / WORKER_BYTES_MIN).min(blocks - 1).min(1024) as u32;
-        // Each needs a slot at least, within the bound on all of them.
-        let room = slots_max(block_bytes) - slots;
-        let spare = (threads_max - 1).min(useful).min(room);
-        let (workers, spread, why) = match (self.config.workers, self.order) {
-            (Some(n @ 0..=1), _) => (n, Spread::Asked, ASKED.to_owned()),
-            (Some(n), Order::AnyOrder) => (n, Spread::Asked, ASKED.to_owned()),
-            (Some(n), Order::InOrder) => {
-                (1, Spread::Asked, format!("asked for {n}; in order, one consumes"))
-            }
-            (None, Order::InOrder) if blocks > 1 && hands_over(self.config, self.system.cores) => {
-                let (workers, why) = consumers(self.config);
-                (workers, Spread::AtOnce, why)
-            }
-            (None, Order::InOrder) => {
-                (0, Spread::AtOnce, "in order, this thread consumes".to_owned())
-            }
-            (None, _) if self.turns() => {
-                (0, Spread::AtOnce, "the device turns: one stream".to_owned())
-            }
-            (None, _) if spare == 0 && threads_max > 1 => {
-                (0, Spread::AtOnce, "a thread would cost more than it brings".to_owned())
-            }
-            (None, _) if spare == 0 => (0, Spread::AtOnce, "one thread is allowed".to_owned()),
-            (None, _) if engine.is_synchronous() => {
-                (spare, Spread::AtOnce, "with this one, as many threads as help".to_owned())
-            }
-            (None, _) => {
-                let why = "0 while this thread keeps up with the device".to_owned();
-                (spare, Spread::WhenBehind, why)
-            }
-        };
-        let value = match spread {
-            Spread::WhenBehind => format!("0 to {workers}"),
-            _ => workers.to_string(),
-        };
-        self.note("workers", value, why);
-        (workers, spread)
     }
 }
 

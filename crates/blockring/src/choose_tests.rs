@@ -6,6 +6,7 @@ mod tuned;
 use std::time::Duration;
 
 use super::*;
+use crate::config::{ConfigError, SLAB_BYTES_MAX};
 use crate::profile;
 
 const GIB: u64 = 1 << 30;
@@ -374,4 +375,46 @@ fn threads_are_as_many_as_help() {
     let (plan, _) =
         decide(&facts(), &Config::default(), Order::InOrder, &system()).expect("a plan");
     assert_eq!(plan.workers, 0);
+}
+
+/// Bytes of all slots that a plan may come to.
+fn slab_bytes(plan: &RingPlan) -> u64 {
+    let slots = u64::from(plan.slots) + u64::from(plan.workers) * u64::from(plan.worker_slots);
+    slots * u64::from(plan.block_bytes)
+}
+
+#[test]
+fn a_bound_on_the_memory_holds_whatever_is_chosen_and_is_said() {
+    let engines = [None, Some(EngineKind::Pool), Some(EngineKind::Pread), Some(EngineKind::Mmap)];
+    for mib in [1_u64, 2, 3, 7, 16, 64] {
+        for (engine, resident) in engines.into_iter().zip([0.0, 0.0, 1.0, 1.0]) {
+            let facts = Facts { resident: Some(resident), len: 8 << 30, ..facts() };
+            let memory_bytes = Some(mib << 20);
+            let config = Config { memory_bytes, engine, ..Config::default() };
+            let plan = any_order(facts, config);
+            let bytes = slab_bytes(&plan);
+            assert!(bytes <= mib << 20 && plan.slots > 0, "{mib} MiB: {bytes} bytes, {plan:?}");
+            // It is made use of.
+            assert!(mib > 16 || plan.engine.is_synchronous() || bytes * 2 > mib << 20, "{plan:?}");
+        }
+    }
+    let bounded = Config { memory_bytes: Some(2 << 20), ..Config::default() };
+    let long = || Facts { resident: Some(0.0), len: 8 << 30, ..facts() };
+    let (_, choices) = decide(&long(), &bounded, Order::AnyOrder, &system()).unwrap();
+    assert!(reason(&choices, "slots").contains("no room for more (2 MiB)"), "{choices:?}");
+}
+
+#[test]
+fn what_is_named_stays_and_the_rest_makes_room_for_it() {
+    let long = || Facts { resident: Some(0.0), len: 8 << 30, ..facts() };
+    let bounded = Config { memory_bytes: Some(4 << 20), ..Config::default() };
+    let plan = any_order(long(), Config { depth: Some(64), ..bounded.clone() });
+    assert_eq!((plan.depth, plan.block_bytes, plan.workers), (64, 64 << 10, 0));
+    let plan = any_order(long(), Config { block_bytes: Some(2 << 20), ..bounded.clone() });
+    assert_eq!((plan.depth, plan.slots, plan.workers), (1, 1, 1));
+    let plan = any_order(long(), Config { workers: Some(7), ..bounded.clone() });
+    assert_eq!((plan.workers, plan.slots, plan.block_bytes), (7, 4, 128 << 10));
+    let config = Config { slots: Some(9), block_bytes: Some(512 << 10), ..bounded };
+    let refused = decide(&long(), &config, Order::AnyOrder, &system());
+    assert!(matches!(refused, Err(ErrorKind::Config(ConfigError::Slab { slots: 9, .. }))));
 }

@@ -21,6 +21,9 @@ pub const DEPTH_MAX: u32 = 32768;
 pub const SLOTS_MAX: u32 = 32768;
 /// Most memory for blocks in one run (slots x block, over all threads), in bytes: 1 GiB.
 pub const SLAB_BYTES_MAX: u64 = 1 << 30;
+/// Least [`memory_bytes`](Config::memory_bytes): one block that stays in a core's cache, or some short ones
+/// in flight.
+pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// Most worker threads.
 pub const WORKERS_MAX: u32 = 1024;
 /// Most threads of the engine `pool` for one thread that consumes.
@@ -32,10 +35,9 @@ pub const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
 /// devices ask for is a page of 4 KiB.
 pub(crate) const SLOT_ALIGN_BYTES: u32 = 4096;
 
-/// Most slots for blocks of this size, within [`SLAB_BYTES_MAX`].
-pub(crate) fn slots_max(block_bytes: u32) -> u32 {
-    let stride_bytes = block_bytes.max(1).next_multiple_of(SLOT_ALIGN_BYTES);
-    (SLAB_BYTES_MAX / u64::from(stride_bytes)) as u32
+/// Bytes that a slot takes for blocks of this size.
+pub(crate) fn stride_bytes(block_bytes: u32) -> u64 {
+    block_bytes.max(1).next_multiple_of(SLOT_ALIGN_BYTES).into()
 }
 
 /// How a request reaches the kernel.
@@ -260,8 +262,13 @@ pub struct Config {
     /// `slots`. A synchronous engine has one at a time whatever is said here.
     pub depth: Option<u32>,
     /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; on all threads together at most
-    /// [`SLAB_BYTES_MAX`].
+    /// [`SLAB_BYTES_MAX`], or `memory_bytes`.
     pub slots: Option<u32>,
+    /// Most memory for the blocks of a run, over all of its threads, in bytes:
+    /// [`MEMORY_BYTES_MIN`]`..`. What is not set besides (`block_bytes`, `slots`, `workers`, ...) becomes as small
+    /// as that takes; what is set and does not fit is refused. Default, and in any case: at most
+    /// [`SLAB_BYTES_MAX`]; what is chosen by itself takes 16 MiB.
+    pub memory_bytes: Option<u64>,
     /// Threads besides the first, `0..=`[`WORKERS_MAX`]. In [`Order::AnyOrder`] each of them reads and
     /// consumes (and the first need not be the calling thread); in [`Order::InOrder`] one of them
     /// consumes what the calling thread reads, and more than one is the same as one.
@@ -318,24 +325,39 @@ pub enum ConfigError {
         /// The greatest legal value.
         max: u64,
     },
-    /// The slots of all threads would take more than [`SLAB_BYTES_MAX`].
-    #[error(
-        "{slots} slots of {block_bytes} bytes on {threads} thread{} are more than 1 GiB: take at \
-         most {} slots of this size in all",
-        if *.threads == 1 { "" } else { "s" },
-        slots_max(*.block_bytes)
-    )]
+    /// The slots of all threads would take more than [`SLAB_BYTES_MAX`], or than is allowed.
+    #[error("{slots} slots of {block_bytes} bytes on {threads} thread{} are more than {}: {}",
+        if *.threads == 1 { "" } else { "s" }, size(*.bytes_max), what_fits(*.block_bytes, *.bytes_max))]
     Slab {
-        /// Slots asked for.
+        /// Slots asked for, of each thread.
         slots: u32,
         /// Bytes of a block.
         block_bytes: u32,
         /// Threads that read.
         threads: u32,
+        /// Most that all of them may take, in bytes.
+        bytes_max: u64,
     },
     /// Two choices that exclude each other.
     #[error("{0}")]
     Contradiction(&'static str),
+}
+
+/// What would be allowed in place of slots that do not fit.
+fn what_fits(block_bytes: u32, bytes_max: u64) -> String {
+    match bytes_max / stride_bytes(block_bytes) {
+        0 => format!("take blocks of at most {}", size(1 << bytes_max.max(1).ilog2())),
+        slots => format!("take at most {slots} slots of this size in all"),
+    }
+}
+
+/// A size in the largest unit that divides it.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
 }
 
 impl Config {
@@ -361,14 +383,48 @@ impl Config {
             let (value, min, max) = (level.into(), 0, 7);
             return Err(ConfigError::Range { name: "I/O priority", value, min, max });
         }
-        if let (Some(slots), Some(block_bytes)) = (self.slots, self.block_bytes)
-            && slots > slots_max(block_bytes)
-        {
-            return Err(ConfigError::Slab { slots, block_bytes, threads: 1 });
+        if let Some(value @ 0..MEMORY_BYTES_MIN) = self.memory_bytes {
+            let (min, max) = (MEMORY_BYTES_MIN, u64::MAX);
+            return Err(ConfigError::Range { name: "memory", value, min, max });
         }
+        self.fits()?;
         match self.contradiction() {
             Some(what) => Err(ConfigError::Contradiction(what)),
             None => Ok(()),
+        }
+    }
+
+    /// Most bytes of blocks, over all threads of a run.
+    pub(crate) fn slab_bytes_max(&self) -> u64 {
+        self.memory_bytes.map_or(SLAB_BYTES_MAX, |bytes| bytes.min(SLAB_BYTES_MAX))
+    }
+
+    /// Most slots for blocks of this size, over all threads of a run.
+    pub(crate) fn slots_max(&self, block_bytes: u32) -> u32 {
+        (self.slab_bytes_max() / stride_bytes(block_bytes)) as u32
+    }
+
+    /// Slots that were asked for; with a bound on the memory, a depth that was asked for has as many.
+    pub(crate) fn slots_asked(&self) -> Option<u32> {
+        let is_one = self.engine.is_some_and(EngineKind::is_synchronous);
+        self.slots.or(self.depth.filter(|_| self.memory_bytes.is_some() && !is_one))
+    }
+
+    /// Threads with slots of their own that were asked for, where the memory is bounded.
+    pub(crate) fn threads_asked(&self) -> u32 {
+        let workers = self.workers.filter(|_| self.memory_bytes.is_some() && !self.in_order);
+        1 + workers.unwrap_or(0)
+    }
+
+    /// Whether what is asked for fits into the memory, if all else is as small as can be.
+    fn fits(&self) -> Result<(), ConfigError> {
+        let slots = self.slots_asked().unwrap_or(1);
+        let block_bytes = self.block_bytes.unwrap_or(BLOCK_BYTES_MIN);
+        let (threads, bytes_max) = (self.threads_asked(), self.slab_bytes_max());
+        let bytes = stride_bytes(block_bytes) * u64::from(slots) * u64::from(threads);
+        match bytes > bytes_max {
+            true => Err(ConfigError::Slab { slots, block_bytes, threads, bytes_max }),
+            false => Ok(()),
         }
     }
 
@@ -463,7 +519,19 @@ mod tests {
     #[test]
     fn ranges_are_named_in_the_error() {
         let iopoll = Uring { iopoll: true, ..Uring::default() };
-        let cases: [(Config, &str); 9] = [
+        let bounded = Config { memory_bytes: Some(4 << 20), ..Config::default() };
+        let cases: [(Config, &str); 14] = [
+            (Config { memory_bytes: Some(1), ..Config::default() }, "from 262144"),
+            (Config { block_bytes: Some(8 << 20), ..bounded.clone() }, "at most 4 MiB"),
+            (Config { workers: Some(1024), ..bounded.clone() }, "at most 1024 slots"),
+            (
+                Config { depth: Some(9), block_bytes: Some(512 << 10), ..bounded.clone() },
+                "more than 4 MiB: take at most 8 slots",
+            ),
+            (
+                Config { slots: Some(5), workers: Some(1), block_bytes: Some(1 << 20), ..bounded },
+                "5 slots of 1048576 bytes on 2 threads",
+            ),
             (Config { block_bytes: Some(511), ..Config::default() }, "from 512 to 67108864"),
             (Config { block_bytes: Some(u32::MAX), ..Config::default() }, "from 512 to 67108864"),
             (Config { depth: Some(0), ..Config::default() }, "from 1 to 32768"),

@@ -95,8 +95,8 @@ pub use buffer::Buffer;
 pub use choose::Choice;
 pub use config::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, Consume, DEPTH_MAX,
-    EngineKind, HugePages, IoPriority, Order, POOL_THREADS_MAX, SLAB_BYTES_MAX, SLOTS_MAX,
-    SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
+    EngineKind, HugePages, IoPriority, MEMORY_BYTES_MIN, Order, POOL_THREADS_MAX, SLAB_BYTES_MAX,
+    SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Narrowed};
 pub use fan_out::Taker;

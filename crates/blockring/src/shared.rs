@@ -41,6 +41,8 @@ const SMALL_SLAB_BYTES: u32 = 2 << 20;
 /// How the files of one device are read.
 #[derive(Debug)]
 pub struct Shared {
+    /// Most bytes of the blocks of a small reader.
+    small_slab_bytes: u32,
     ring: RingPlan,
     /// What direct reads must be a multiple of, in bytes; 1 for others.
     sector_bytes: u32,
@@ -106,6 +108,7 @@ impl Shared {
         let is_asked = config.engine_asked().is_some() || config.cache_asked().is_some();
         let uncached = !is_asked && facts.storage == Storage::Local;
         Ok(Shared {
+            small_slab_bytes: SMALL_SLAB_BYTES,
             is_asked,
             shape_asked: config.block_bytes.or(config.depth).or(config.slots).is_some(),
             engine_asked: config.engine_asked().is_some(),
@@ -123,6 +126,13 @@ impl Shared {
             io_priority: config.io_priority,
             recording: Recording::new(config),
         })
+    }
+
+    /// Has small readers take no more than so many bytes each, and not the 2 MiB that are best. A run of many
+    /// has readers of both kinds, whose memory its caller shares out: `memory_bytes` is what readers of large
+    /// files have in all.
+    pub fn bound_small(&mut self, bytes: u64) {
+        self.small_slab_bytes = bytes.min(SMALL_SLAB_BYTES.into()) as u32;
     }
 
     /// Each choice with its reason, in a fixed order.
@@ -259,7 +269,7 @@ impl Shared {
         }
         if ring.engine == EngineKind::IoUring || self.engine_asked {
             ring.block_bytes = ring.block_bytes.min(SMALL_BLOCK_BYTES);
-            ring.slots = (SMALL_SLAB_BYTES / ring.block_bytes).max(1);
+            ring.slots = (self.small_slab_bytes / ring.block_bytes).max(1);
             if !ring.engine.is_synchronous() {
                 ring.depth = ring.slots;
             }

@@ -86,7 +86,7 @@ pub(crate) fn by_turns(
         consumed_bytes: AtomicU64::new(0),
         joined: AtomicU32::new(0),
     };
-    let first = Slab::new(1, stream.plan.block_bytes, stream.plan.huge_pages)?;
+    let first = Slab::new(1, stream.plan.block_bytes, stream.plan.pages(1))?;
     let missed = Mutex::new(None);
     // A thread that was asked for is missed; the work of others, those that there are do.
     let miss = |error| {
@@ -101,7 +101,7 @@ pub(crate) fn by_turns(
             if turns.joined.fetch_add(1, Ordering::Relaxed) >= stream.plan.workers {
                 return;
             }
-            let slab = match Slab::new(1, stream.plan.block_bytes, stream.plan.huge_pages) {
+            let slab = match Slab::new(1, stream.plan.block_bytes, stream.plan.pages(1)) {
                 Ok(slab) => slab,
                 Err(error) => return miss(error),
             };

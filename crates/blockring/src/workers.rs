@@ -65,7 +65,7 @@ impl Reader {
         let depth = plan.depth.min(slots);
         let slab = match plan.engine.lends() {
             true => None,
-            false => Some(Slab::new(slots, plan.block_bytes, plan.huge_pages)?),
+            false => Some(Slab::new(slots, plan.block_bytes, plan.pages(slots))?),
         };
         let setup = Setup {
             depth,

@@ -13,14 +13,18 @@ use blockring::{
     RateLimit, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Trace, Uring, WORKERS_MAX,
 };
 use clap::{ArgGroup, Parser};
-use ringsum::many::JOBS_MAX;
+use ringsum::many::{JOBS_MAX, PROCESS_BYTES};
 use ringsum::{Algorithm, Algorithms, BLAKE2B_BYTES};
 
 use crate::guise::Guise;
 use crate::values::{
     AlgorithmArg, ConsumeArg, HugePagesArg, PassingArg, Pattern, StatsFormat, When, one_of,
-    parse_algorithm, parse_block_bytes, parse_glob, parse_io_priority, parse_rate,
+    parse_algorithm, parse_block_bytes, parse_glob, parse_io_priority, parse_memory, parse_rate,
 };
+
+/// From so many files on they are hashed together: threads for fewer would take longer to start than to be
+/// of use.
+const TOGETHER_MIN: usize = 16;
 
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
 const TUNING: &str = "More I/O options (docs/tuning.md says what each costs, and when it helps)";
@@ -338,6 +342,12 @@ pub(crate) struct Args {
     )]
     pub(crate) workers: Option<u32>,
 
+    /// The most memory to use in all, 8MiB or more (docs/limits.md)
+    ///
+    /// Blocks, threads and what waits for its turn become as few as that takes; what is named and does not fit is refused. Without it, little memory is used where the machine or the control group has little.
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, help_heading = READING)]
+    pub(crate) memory: Option<u64>,
+
     /// Read at most so many bytes per second, over all files
     #[arg(long, value_name = "BYTES", value_parser = parse_rate, help_heading = READING)]
     pub(crate) limit_rate: Option<std::num::NonZero<u64>>,
@@ -463,6 +473,7 @@ impl Args {
             block_bytes: self.block_size,
             depth: self.depth,
             slots: self.slots,
+            memory_bytes: self.memory.map(|bytes| bytes - PROCESS_BYTES),
             workers: self.workers,
             consumers: 0,
             threads_max: threads_max.map(|n| n.try_into().unwrap_or(u32::MAX)),
@@ -493,6 +504,12 @@ impl Args {
             stats: self.stats.is_some(),
             trace,
         }
+    }
+
+    /// Whether files are hashed together, so that the memory is shared out among more than what one file takes.
+    pub(crate) fn reads_many(&self) -> bool {
+        let is_list = self.check || self.files_from.is_some();
+        self.recursive || is_list || self.index.is_some() || self.files.len() >= TOGETHER_MIN
     }
 
     /// Whether a run sees all that is remembered of a tree.

@@ -102,10 +102,13 @@ fn check_lists(
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
     let threads = (bytes / 4096).min(7) as usize + 1;
     let lines = lists.iter().enumerate().flat_map(|(place, list)| lines_of(session, place, list));
-    let ahead = Ahead::new(lines, bytes == u64::MAX);
+    let budget = session.budget();
+    let threads = budget.threads(threads);
+    let ahead = Ahead::new(lines, bytes == u64::MAX, budget.names_bytes(), Line::bytes);
     let told = thread::scope(|scope| {
         let looked = ahead.look(scope, threads, |line: Line| task_of(line, shares));
-        run_together(session, looked, None, |outcome| checking.tell(outcome), &|| ())
+        let weigh = |Said(line, _): &Said| line.bytes();
+        run_together(session, looked, weigh, None, |outcome| checking.tell(outcome), &|| ())
     });
     Ok(told?)
 }
@@ -259,7 +262,7 @@ impl<'a> Checking<'a> {
         let args = self.session.args;
         if !args.report_extra.is_empty() {
             let is_missing = result.as_ref().is_err_and(Failure::is_missing);
-            self.listed.add(&entry, is_missing);
+            self.listed.add(&entry, is_missing, self.session.budget().kept_bytes());
         }
         let hashed = match &result {
             Err(failure) if failure.is_missing() && args.ignore_missing => return Ok(()),

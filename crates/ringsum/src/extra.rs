@@ -1,12 +1,12 @@
 //! `--report-extra`: files that are in no list, and where files that are missing have gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ringsum::checkfile::Wanted;
-use ringsum::many::{Hashed, Outcome, Place, Task, ToHash};
+use ringsum::many::{Hashed, Outcome, PROCESS_BYTES, Place, Task, ToHash};
 use ringsum::walk::{Kind, Walk};
 use ringsum::{Algorithm, Algorithms};
 
@@ -20,18 +20,32 @@ use crate::trees;
 /// What the lists have, as far as that matters for what they do not have.
 #[derive(Default)]
 pub(crate) struct Listed {
-    /// Hashes of names: 16 bytes each, however long the names are.
-    names: HashSet<[u8; 16]>,
+    /// Hashes of names: 16 bytes each, however long the names are. (In a set they took 36.)
+    names: Vec<[u8; 16]>,
     /// Entries whose file is missing.
     missing: Vec<OwnedEntry>,
     directories: Directories,
+    /// What that takes, in bytes.
+    bytes: u64,
 }
 
+/// What is kept of a missing entry besides its bytes.
+const MISSING_BYTES: u64 = (2 * size_of::<OwnedEntry>() + 48) as u64;
+
 impl Listed {
-    /// Takes down an entry.
-    pub(crate) fn add(&mut self, entry: &OwnedEntry, is_missing: bool) {
+    /// Takes down an entry; of those that are more than `bytes_max` allows, only that there are.
+    pub(crate) fn add(&mut self, entry: &OwnedEntry, is_missing: bool, bytes_max: Option<u64>) {
+        self.bytes += 16;
+        if is_missing {
+            let bytes = entry.first.digest.len() + entry.name.len() + entry.listed.len();
+            self.bytes += bytes as u64 + MISSING_BYTES;
+        }
+        if bytes_max.is_some_and(|most| self.bytes > most) {
+            (self.names, self.missing) = (Vec::new(), Vec::new());
+            return;
+        }
         let key = self.directories.key_of(Path::new(OsStr::from_bytes(&entry.name)));
-        self.names.insert(key);
+        self.names.push(key);
         if is_missing {
             self.missing.push(entry.clone());
         }
@@ -79,7 +93,19 @@ enum Tag {
 
 /// Walks the directories, and says of each file that is in no list that it is extra, or that it is one of
 /// the missing ones.
-pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Result<FoundExtra> {
+pub(crate) fn report_extra(
+    session: &Session<'_>,
+    mut listed: Listed,
+) -> anyhow::Result<FoundExtra> {
+    if let Some(most) = session.budget().kept_bytes().filter(|most| listed.bytes > *most) {
+        let wanted = (PROCESS_BYTES + listed.bytes * 4).div_ceil(1 << 20);
+        anyhow::bail!(
+            "--report-extra was not done: what it keeps of the names in the lists is more than the {} KiB that the \
+             memory allowed has for it; --memory {wanted}M would do",
+            most >> 10
+        );
+    }
+    listed.names.sort_unstable();
     let mut missing = Missing::default();
     for entry in &listed.missing {
         missing.add(entry);
@@ -106,7 +132,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
             Kind::Failed(error) => {
                 Some(Task { tag: Tag::Failed(name, error.to_string()), file: None })
             }
-            Kind::File if !listed.names.contains(&key()) => {
+            Kind::File if listed.names.binary_search(&key()).is_err() => {
                 let (device, inode) = (entry.device(), entry.inode());
                 let place = Place::Entry(entry);
                 let file = ToHash { place, device, inode, is_regular, algorithms };
@@ -116,7 +142,11 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
         }
     });
     let tell = |outcome| tell(session, outcome, &missing, &mut found);
-    run_together(session, tasks.map(Some), None, tell, &|| ())?;
+    let weigh = |tag: &Tag| match tag {
+        Tag::Extra(name) => name.len(),
+        Tag::Failed(name, why) => name.len() + why.len(),
+    };
+    run_together(session, tasks.map(Some), weigh, None, tell, &|| ())?;
     Ok(found)
 }
 

@@ -24,18 +24,14 @@ use crate::remember::{Memory, Verdict};
 use crate::session::{DigestError, Session, lock};
 use crate::trees::{self, Tag, What};
 
-/// From so many files on they are hashed together: threads for fewer would take longer to start than to be
-/// of use.
-const TOGETHER_MIN: usize = 16;
-
 /// Hashes every file; one that cannot be hashed gives a message, and the others go on.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let args = session.args;
     let is_plain = !args.recursive && args.files_from.is_none() && args.index.is_none();
-    if is_plain && (args.files.len() < TOGETHER_MIN || !session.shares()) {
-        return one_by_one(session);
+    match !args.reads_many() || (is_plain && !session.shares()) {
+        true => one_by_one(session),
+        false => together(session),
     }
-    together(session)
 }
 
 fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
@@ -107,7 +103,7 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     let result = trees::with_tasks(session, names, memory.as_ref(), |tasks| {
         let known: Known<'_, Tag> = &known;
         let known = memory.is_some().then_some(known);
-        run_together(session, tasks, known, tell, &|| {
+        run_together(session, tasks, Tag::bytes, known, tell, &|| {
             // What was found until now need not be found again.
             if let Some(memory) = &memory {
                 let _ = memory.flush();
@@ -123,11 +119,12 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     }
 }
 
-/// Runs tasks with the options of a session, and tells of each. `interrupted` is called before Ctrl-C ends the
-/// process.
+/// Runs tasks with the options of a session, and tells of each. `weigh` says what a tag takes besides itself, in
+/// bytes; `interrupted` is called before Ctrl-C ends the process.
 pub(crate) fn run_together<T: Send>(
     session: &Session<'_>,
     tasks: impl Iterator<Item = Option<Task<T>>>,
+    weigh: fn(&T) -> usize,
     known: Option<Known<'_, T>>,
     tell: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
     interrupted: &(dyn Fn() + Sync),
@@ -159,6 +156,7 @@ pub(crate) fn run_together<T: Send>(
         algorithms: session.algorithms,
         jobs: session.args.jobs.map(|jobs| jobs as usize),
         unordered: session.args.unordered,
+        weigh,
         known,
         alone: &alone,
         again: (session.args.retry_changed > 0).then_some(&again),

@@ -37,6 +37,23 @@ pub(crate) enum Line {
     },
 }
 
+impl Line {
+    /// What it takes besides itself, in bytes; of an entry, with its name once more as a path.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Line::Entry(entry) => {
+                entry.wanted().map(|wanted| wanted.digest.len()).sum::<usize>()
+                    + 2 * entry.name.len()
+                    + entry.listed.len()
+            }
+            Line::Malformed { list, why, .. } | Line::BadList { list, why } => {
+                list.len() + why.len()
+            }
+            Line::End { list, .. } => list.len(),
+        }
+    }
+}
+
 /// A [`Resolved`] entry that outlives its line.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnedEntry {

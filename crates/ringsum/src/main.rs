@@ -13,6 +13,7 @@ mod index;
 mod inputs;
 mod interrupt;
 mod json;
+mod limits;
 mod lists;
 mod mapping;
 mod math;

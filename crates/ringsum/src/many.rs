@@ -11,6 +11,7 @@
 //! waits until all before it is done, and then goes to the sink.
 
 mod again;
+mod budget;
 mod lane;
 mod queue;
 mod reading;
@@ -33,11 +34,12 @@ use crate::sums::Running;
 use crate::walk;
 use crate::{Algorithm, Algorithms, Digest, Error, Mode, Options, Sum, TreeError};
 
+pub use budget::{Budget, PROCESS_BYTES, name_bytes};
 use sequence::Run;
 pub use turns::Stop;
 
 /// Most tasks that are begun and not told of yet: what a run keeps in memory is bounded by them (names,
-/// hashes, and what `stat` said) and by the buffers of its threads.
+/// hashes, and what `stat` said), by [`Config::memory_bytes`], and by the buffers of its threads.
 pub const WAITING_MAX: usize = 16_384;
 
 /// Threads of a device that open and read small files, unless it turns: 16 and 32 of them read a cold tree
@@ -54,6 +56,22 @@ pub struct Task<T> {
     /// What to hash.
     pub file: Option<ToHash>,
 }
+
+impl<T> Task<T> {
+    /// What it takes until it is told of, without what belongs to its tag, in bytes.
+    fn bytes(&self) -> usize {
+        let name = match self.file.as_ref().map(|file| &file.place) {
+            None => 0,
+            // Each may be the only one of its directory.
+            Some(Place::Entry(entry)) => entry.name().len() + DIRECTORY_BYTES,
+            Some(Place::Path(path)) => path.as_os_str().len(),
+        };
+        size_of::<Outcome<T>>() + name
+    }
+}
+
+/// Memory of a directory of a walk, besides its name, in bytes.
+const DIRECTORY_BYTES: usize = 256;
 
 /// A file to be hashed.
 pub struct ToHash {
@@ -267,11 +285,13 @@ pub struct ManyOptions<'a, T> {
     pub hash: &'a Options,
     /// What to make of files.
     pub algorithms: Algorithms,
-    /// Threads of each device that open and read small files; default: [`JOBS`], and 1 on a device that
-    /// turns. Large files have as many more as there are processors, 4 at most.
+    /// Threads of each device that open and read small files, as far as [`Budget::jobs_max`] allows; default:
+    /// [`JOBS`], or as many as the memory has room for, and 1 on a device that turns. Large files have as many more as there are processors, 4 at most.
     pub jobs: Option<usize>,
     /// Tell of each task when it is done, not in its turn.
     pub unordered: bool,
+    /// Says how much memory a tag takes besides itself, in bytes.
+    pub weigh: fn(&T) -> usize,
     /// Asked before a file is opened, where it is known: what it was the last time it was hashed. The
     /// answer is taken for its hash.
     pub known: Option<Known<'a, T>>,

@@ -46,6 +46,13 @@ pub(crate) struct Remembered {
     began_ns: i64,
 }
 
+impl Remembered {
+    /// What it takes besides itself, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len()
+    }
+}
+
 /// What a hash says beside what is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use ringsum::walk::Select;
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::args::Args;
-use crate::values::Pattern;
+use crate::values::{GLOB_BYTES_MAX, Pattern};
 
 /// Globs of one kind: some are of names, some of paths from the root of the tree.
 struct Globs {
@@ -79,12 +79,13 @@ impl Select for Selection {
         is_directory || self.include.as_ref().is_none_or(|globs| globs.matches(path))
     }
 
-    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) {
-        if let Some(rules) = &self.gitignore {
-            rules.read(path, directory);
-        }
+    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {
+        self.gitignore.as_ref().map_or(Ok(()), |rules| rules.read(path, directory))
     }
 }
+
+/// Longest `.gitignore` that is followed, in bytes: its rules are compiled, and kept until the end of the tree.
+const RULES_BYTES_MAX: u64 = 1 << 20;
 
 /// The `.gitignore` files of a tree, by the directory that they are in.
 #[derive(Default)]
@@ -93,25 +94,37 @@ struct Rules(RwLock<HashMap<Vec<u8>, Arc<Gitignore>>>);
 impl Rules {
     /// Reads the file of one directory, if there is one. Lines that are no rules are passed over, as Git
     /// does.
-    fn read(&self, path: &[u8], directory: BorrowedFd<'_>) {
+    fn read(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let Ok(fd) = openat(directory, ".gitignore", flags, Mode::empty()) else { return };
+        let Ok(fd) = openat(directory, ".gitignore", flags, Mode::empty()) else { return Ok(()) };
         let file = File::from(fd);
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-            return;
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        file.take(RULES_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > RULES_BYTES_MAX {
+            return Err(io::Error::other("its .gitignore is longer than 1 MiB, and not followed"));
         }
         let mut builder = GitignoreBuilder::new("");
-        for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
-            if let Ok(line) = std::str::from_utf8(&line) {
+        for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+            if line.len() > GLOB_BYTES_MAX {
+                let why = "is longer than 4096 bytes, and none of it is followed";
+                return Err(io::Error::other(format!("line {number} of its .gitignore {why}")));
+            }
+            if let Ok(line) = std::str::from_utf8(line) {
                 let _ = builder.add_line(None, line.trim_end_matches('\r'));
             }
         }
-        if let Ok(rules) = builder.build()
-            && !rules.is_empty()
-        {
+        let rules = builder.build();
+        let rules = rules.map_err(|error| {
+            io::Error::other(format!("its .gitignore is not followed: {error}"))
+        })?;
+        if !rules.is_empty() {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
             all.insert(path.to_owned(), Arc::new(rules));
         }
+        Ok(())
     }
 
     /// Whether a path is left out: the rules of the nearest directory that says something of it count.
@@ -180,7 +193,7 @@ mod tests {
             let at = tempfile::tempdir().unwrap();
             std::fs::write(at.path().join(".gitignore"), text).unwrap();
             let opened = File::open(at.path()).unwrap();
-            rules.read(directory.as_bytes(), std::os::fd::AsFd::as_fd(&opened));
+            rules.read(directory.as_bytes(), std::os::fd::AsFd::as_fd(&opened)).unwrap();
         }
         let cases = [
             ("a.log", false, true),

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use blockring::{Choice, Config, Plan, Shared, Source, Stats, Trace, Tunings};
-use ringsum::many::{BadRanges, Failure, Hashed, can_share};
+use ringsum::many::{BadRanges, Budget, Failure, Hashed, can_share};
 use ringsum::{Algorithms, Found, Mode, Options, tuned};
 
 use crate::args::Args;
 use crate::ends;
 use crate::inputs::{self, InputError, Inputs};
+use crate::limits;
 use crate::mapping;
 use crate::output::{Messages, Output, To};
 use crate::progress::Progress;
@@ -36,6 +37,8 @@ pub(crate) struct Session<'a> {
     pub(crate) options: Options,
     /// What to make of files.
     pub(crate) algorithms: Algorithms,
+    /// How what is hashed by itself is read, with its part of the memory.
+    alone: Config,
     /// Present where statistics are wanted: a start without them does not touch what they are made of.
     totals: Option<Mutex<Totals>>,
 }
@@ -103,6 +106,16 @@ impl<'a> Session<'a> {
                 blockring::allow_mmap()?;
             }
         }
+        let given = args.config(trace);
+        let memory_bytes = match args.reads_many() {
+            true => given.memory_bytes.or_else(limits::memory_bytes),
+            false => given.memory_bytes,
+        };
+        let config = Config { memory_bytes, tuned: tunings(args), ..given };
+        let alone = match args.reads_many() {
+            true => Budget::of(&config).alone(&config),
+            false => config.clone(),
+        };
         // Last: it empties a file.
         let output = Output::new(destination(args))?;
         Ok(Session {
@@ -111,11 +124,9 @@ impl<'a> Session<'a> {
             output,
             inputs: Mutex::new(inputs),
             progress: Progress::new(args.progress),
-            options: Options {
-                mode,
-                config: Config { tuned: tunings(args), ..args.config(trace) },
-            },
+            options: Options { mode, config },
             algorithms: args.algorithms(),
+            alone,
             totals: args.stats.map(|format| {
                 let (start, stats) = (Instant::now(), Stats::default());
                 Mutex::new(Totals { format, start, inputs: 0, together: false, stats })
@@ -171,6 +182,11 @@ impl<'a> Session<'a> {
         is_due.then(|| (AGAIN_AFTER * (1 << again.min(30))).min(AGAIN_AFTER_MAX))
     }
 
+    /// How the memory of a run over many files is shared out.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::of(&self.options.config)
+    }
+
     /// Whether files are read together with others, if there are many.
     pub(crate) fn shares(&self) -> bool {
         can_share(&self.options.config) && !self.args.map_errors
@@ -183,8 +199,8 @@ impl<'a> Session<'a> {
         path: &Path,
         algorithms: &Algorithms,
     ) -> Result<Hashed, DigestError> {
-        let (mode, config) = (&self.options.mode, &self.options.config);
-        let plan = ringsum::plan_sums(source, config, algorithms)?;
+        let mode = &self.options.mode;
+        let plan = ringsum::plan_sums(source, &self.alone, algorithms)?;
         if self.args.map_errors {
             return mapping::hash(self, &plan, path);
         }

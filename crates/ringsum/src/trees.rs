@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringsum::many::{Place, Task, ToHash, look_at};
+use ringsum::many::{Place, Task, ToHash, look_at, name_bytes};
 use ringsum::walk::{Entry, Kind, Walk, WalkOptions};
 use rustix::fs::FileType;
 
@@ -24,6 +24,22 @@ const WALKERS: usize = 8;
 
 /// A task of a run.
 pub(crate) type TreeTask = Task<Tag>;
+
+impl Tag {
+    /// What it takes besides itself, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let what = match &self.what {
+            What::Failed { path, why, .. } => path.len() + why.len(),
+            What::Skipped(path, _) => path.len(),
+            What::Node(entry, target) => {
+                entry.name().len() + target.as_ref().map_or(0, |target| target.len())
+            }
+            What::End(path, _) => path.as_os_str().len(),
+            What::File => 0,
+        };
+        what + self.remembered.as_ref().map_or(0, Remembered::bytes)
+    }
+}
 
 /// What is said of a task in its turn.
 pub(crate) struct Tag {
@@ -152,9 +168,12 @@ pub(crate) fn with_tasks<R>(
     walk_options(session)?;
     let source = Trees { session, memory, shares: session.shares() };
     let list = session.args.files_from.as_deref().unwrap_or(Path::new("-"));
-    let ahead = Ahead::new(names, count == usize::MAX && !is_regular(list));
+    let budget = session.budget();
+    let weigh = |name: &io::Result<PathBuf>| name.as_ref().map_or(0, |name| name_bytes(name));
+    let comes_slowly = count == usize::MAX && !is_regular(list);
+    let ahead = Ahead::new(names, comes_slowly, budget.names_bytes(), weigh);
     thread::scope(|scope| {
-        let threads = LOOKERS.min(1 + count / 8);
+        let threads = budget.threads(LOOKERS.min(1 + count / 8));
         let looked = ahead.look(scope, threads, |name: io::Result<PathBuf>| name.map(look));
         let mut tasks = looked.flat_map(|looked| match looked {
             Some(Ok(looked)) => Either::Tasks(source.tasks_of(looked)),
@@ -192,13 +211,15 @@ pub(crate) fn count_ahead(session: &Session<'_>) -> anyhow::Result<()> {
 
 /// How trees are walked, by the options.
 pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions> {
-    let args = session.args;
+    let (args, budget) = (session.args, session.budget());
     Ok(WalkOptions {
         follow: args.follow,
         one_file_system: args.one_file_system,
         select: Selection::of(args)?,
         directories: args.tree_digest,
-        threads: args.jobs.map_or(WALKERS, |jobs| WALKERS.min(jobs as usize)),
+        threads: budget.threads(args.jobs.map_or(WALKERS, |jobs| WALKERS.min(jobs as usize))),
+        ahead_bytes: budget.ahead_bytes(),
+        listing_bytes: budget.listing_bytes(),
         ..WalkOptions::default()
     })
 }

@@ -98,14 +98,31 @@ pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| range.to_owned())
 }
 
+/// Least memory of the command, in bytes: what it takes itself, and as much for what is read. (With 6 MiB, small
+/// files of a cold tree came one by one.)
+pub(crate) const MEMORY_BYTES_MIN: u64 = 8 << 20;
+
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).ok_or_else(|| "not a size such as 64MiB".to_owned())?;
+    let is_enough = bytes >= MEMORY_BYTES_MIN;
+    is_enough.then_some(bytes).ok_or_else(|| "8MiB is the least that it can do with".to_owned())
+}
+
 /// A glob as it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(pub(crate) String);
+
+/// Longest glob, in bytes: as long as a path can be. What is made of one takes some hundred times its length, and as
+/// many calls in each other as it has braces in each other (50,000 ended the process).
+pub(crate) const GLOB_BYTES_MAX: usize = 4096;
 
 /// Checks a glob.
 pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     if text.is_empty() {
         return Err("an empty glob matches nothing".to_owned());
+    }
+    if text.len() > GLOB_BYTES_MAX {
+        return Err("a glob has at most 4096 bytes".to_owned());
     }
     globset::Glob::new(text).map_err(|error| error.kind().to_string())?;
     Ok(Pattern(text.to_owned()))
@@ -174,6 +191,15 @@ mod tests {
         ];
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), bytes, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn memory() {
+        assert_eq!(parse_memory("8M"), Ok(8 << 20));
+        assert_eq!(parse_memory("1G"), Ok(1 << 30));
+        for text in ["8191K", "0", "little", "-1"] {
+            assert!(parse_memory(text).is_err(), "{text}");
         }
     }
 

@@ -48,9 +48,12 @@ pub struct WalkOptions {
     /// Threads that read directories ahead, started as there is work. Default: 8. With 0 the thread
     /// that calls `next` reads.
     pub threads: usize,
-    /// Most entries in directories that were read and that the caller has not come to, besides one
-    /// directory per thread. Default: 32768.
-    pub ahead: usize,
+    /// Most bytes of entries in directories that were read and that the caller has not come to, besides
+    /// one directory per thread: 32 of each, and its name. Default: 2 MiB.
+    pub ahead_bytes: usize,
+    /// Most bytes of entries of one directory that are in memory, but for one entry. One that has more is read
+    /// in several passes, each of which reads all of it and keeps the next so many. Default: 128 MiB.
+    pub listing_bytes: usize,
     /// Which entries count. Default: all.
     pub select: Option<Arc<dyn Select>>,
     /// Give directories too, each before its content. Default: no.
@@ -60,12 +63,14 @@ pub struct WalkOptions {
 /// Of a [`Select`] only whether there is one.
 impl fmt::Debug for WalkOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WalkOptions { follow, one_file_system, threads, ahead, select, directories } = self;
+        let WalkOptions { follow, one_file_system, threads, ahead_bytes, listing_bytes, .. } = self;
+        let WalkOptions { select, directories, .. } = self;
         f.debug_struct("WalkOptions")
             .field("follow", follow)
             .field("one_file_system", one_file_system)
             .field("threads", threads)
-            .field("ahead", ahead)
+            .field("ahead_bytes", ahead_bytes)
+            .field("listing_bytes", listing_bytes)
             .field("select", &select.as_ref().map(|_| format_args!("_")))
             .field("directories", directories)
             .finish()
@@ -78,7 +83,8 @@ impl Default for WalkOptions {
             follow: false,
             one_file_system: false,
             threads: 8,
-            ahead: 32768,
+            ahead_bytes: 2 << 20,
+            listing_bytes: 128 << 20,
             select: None,
             directories: false,
         }
@@ -93,7 +99,13 @@ pub trait Select: Send + Sync {
 
     /// Sees a directory after it was read and before `selects` is asked about what is in it; once
     /// for each directory, the root (`path` empty) included. Default: does nothing.
-    fn enter(&self, _path: &[u8], _directory: BorrowedFd<'_>) {}
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being right about what is in it: the directory is given as failed, too.
+    fn enter(&self, _path: &[u8], _directory: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What an entry is.
@@ -274,6 +286,9 @@ impl Walk {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let recent = (limit / 16).clamp(2, 32);
+        // Each opens one besides those that are counted.
+        let threads = options.threads.min(limit / 8);
+        let options = &WalkOptions { threads, ..options.clone() };
         Walk::with_budget(root, options, (limit / 2).saturating_sub(recent).min(MOST_HELD), recent)
     }
 
@@ -332,16 +347,18 @@ impl Walk {
         let listed = outcome.listed?;
         self.root_held =
             listed.directory.live().map(|handle| (Arc::clone(&listed.directory), handle));
-        let failed = outcome.failure.map(|error| Entry {
-            directory: Arc::clone(&listed.directory),
-            handle: None,
-            name: Box::default(),
-            kind: Kind::Failed(error),
-            inode: listed.directory.inode,
-            device: listed.directory.device,
-        });
+        let failed = outcome.failure.map(|error| listed.directory.failed(error));
         self.frames.push(Frame { listed, record: 0, child: 0 });
         failed
+    }
+
+    /// All of the last listing was given: goes on with the next part of its directory, or with the one that it
+    /// is in. What failed, if anything did.
+    fn go_on(&mut self) -> Option<Entry> {
+        let frame = self.frames.pop()?;
+        let outcome = self.shared.next_part(&frame.listed, &mut self.buffer)?;
+        self.frames.extend(outcome.listed.map(|listed| Frame { listed, record: 0, child: 0 }));
+        outcome.failure.map(|error| frame.listed.directory.failed(error))
     }
 }
 
@@ -378,7 +395,9 @@ impl Iterator for Walk {
                 continue;
             }
             let Some(record) = frame.listed.listing.records.get(frame.record) else {
-                self.frames.pop();
+                if let Some(failed) = self.go_on() {
+                    return Some(failed);
+                }
                 continue;
             };
             frame.record += 1;

@@ -4,7 +4,7 @@ use super::{
     ASKED, Choice, HANDED_OVER_SLOTS, RingPlan, Spread, consumers, hands_over, limited_block_bytes,
     size,
 };
-use crate::config::{CacheMode, Config, EngineKind, Order, Uring, WORKERS_MAX, slots_max};
+use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, EngineKind, Order, Uring, WORKERS_MAX};
 use crate::pipe;
 
 /// Block of streams, in bytes: it stays in the core's own cache between the read and the consumer. 128 KiB to 1
@@ -36,7 +36,10 @@ pub(crate) fn decide_stream(
 ) -> (RingPlan, Vec<Choice>) {
     let order = if config.in_order { Order::InOrder } else { order };
     let limited = config.rate_limit.as_ref().map_or(u32::MAX, limited_block_bytes);
-    let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES.min(limited));
+    let slots_asked = if order == Order::InOrder { config.slots.unwrap_or(1) } else { 1 };
+    let room = config.slab_bytes_max() / u64::from(config.threads_asked() * slots_asked);
+    let room = 1 << room.clamp(512, BLOCK_BYTES_MAX.into()).ilog2();
+    let block_bytes = config.block_bytes.unwrap_or(STREAM_BLOCK_BYTES.min(limited).min(room));
     let (workers, spread, workers_why) = workers(facts, config, order, block_bytes);
     let (slots, slots_why) = match order {
         Order::AnyOrder if config.slots.is_some_and(|n| n > 1) => {
@@ -46,9 +49,9 @@ pub(crate) fn decide_stream(
             (1, "for each thread: they take turns to read, and consume what they read")
         }
         Order::InOrder => {
-            let most = slots_max(block_bytes);
+            let most = config.slots_max(block_bytes);
             match config.slots {
-                Some(n) if n > most => (most, "clamped to 1 GiB"),
+                Some(n) if n > most => (most, "clamped to the memory that is allowed"),
                 Some(n) => (n, ASKED),
                 None if workers > 0 => {
                     let slots = HANDED_OVER_SLOTS.min(most);
@@ -75,6 +78,7 @@ pub(crate) fn decide_stream(
         spin: config.spin,
         huge_pages: config.huge_pages,
         uring: Uring::default(),
+        is_bounded: config.memory_bytes.is_some(),
     };
     let block_why = match config.block_bytes {
         Some(_) => ASKED,
@@ -100,7 +104,10 @@ fn workers(
     block_bytes: u32,
 ) -> (u32, Spread, String) {
     let (most, why) = match order {
-        Order::AnyOrder => (WORKERS_MAX.min(slots_max(block_bytes) - 1), "1 GiB of blocks in all"),
+        Order::AnyOrder => {
+            let room = config.slots_max(block_bytes).saturating_sub(1);
+            (WORKERS_MAX.min(room), "the memory that is allowed has no room for more")
+        }
         Order::InOrder => (1, "in order, one consumes"),
     };
     match config.workers {
@@ -118,7 +125,7 @@ fn workers(
         }
         None => {
             let threads = facts.cores.min(STREAM_THREADS_MAX);
-            let threads = threads.min(config.threads_max.unwrap_or(u32::MAX)).max(1);
+            let threads = threads.min(config.threads_max.unwrap_or(u32::MAX)).min(most + 1).max(1);
             let why = "at most: one more when whoever writes is ahead and a processor is idle";
             (threads - 1, Spread::WhenBehind, why.to_owned())
         }

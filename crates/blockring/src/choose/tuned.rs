@@ -2,7 +2,7 @@
 
 use super::{Chooser, size};
 use crate::config::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, DEPTH_MAX, EngineKind, POOL_THREADS_MAX, slots_max,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, DEPTH_MAX, EngineKind, POOL_THREADS_MAX,
 };
 use crate::facts::Storage;
 use crate::tuning::Tuning;
@@ -51,8 +51,12 @@ impl Chooser<'_> {
                 format!("blocks of {block_bytes} bytes are no multiple of {align}"),
             ),
             (
-                !(1..=DEPTH_MAX).contains(&depth) || depth > slots_max(block_bytes),
+                !(1..=DEPTH_MAX).contains(&depth),
                 format!("{depth} in flight are out of their range"),
+            ),
+            (
+                in_flight_bytes > self.config.slab_bytes_max(),
+                format!("{depth} in flight take more than the memory that is allowed"),
             ),
             (
                 !(1..=POOL_THREADS_MAX).contains(&threads),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use blockring::EngineKind;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
+use ringsum::many::Budget;
 
 use super::Args;
 use crate::values::{ConsumeArg, HugePagesArg, When};
@@ -70,7 +71,7 @@ impl Args {
             return Err(wrong(&"--no-mmap and --engine mmap contradict each other"));
         }
         args.of_algorithms().map_err(|what| wrong(&what))?;
-        args.config(None).validate().map_err(|error| wrong(&error))?;
+        args.fits().map_err(|error| wrong(&error))?;
         Ok(args)
     }
 
@@ -98,6 +99,24 @@ impl Args {
             Args { tree_digest: true, .. } => Err("--tree-digest is made of BLAKE3 alone"),
             _ => Ok(()),
         }
+    }
+
+    /// Whether what is asked for is in its ranges, and fits into the memory that is allowed.
+    fn fits(&self) -> Result<(), String> {
+        let config = self.config(None);
+        config.validate().map_err(|error| error.to_string())?;
+        let Some(memory) = self.memory.filter(|_| self.reads_many()) else { return Ok(()) };
+        let budget = Budget::of(&config);
+        let most = budget.jobs_max();
+        if self.jobs.is_some_and(|jobs| jobs as usize > most) {
+            return Err(format!("--memory has room for --jobs {most} at most"));
+        }
+        // The least part that any file of many is read with.
+        let least = budget.alone(&config);
+        let part = memory.div_ceil(least.memory_bytes.unwrap_or(memory).max(1));
+        least.validate().map_err(|error| {
+            format!("of many files, some have 1/{part} of the --memory for their blocks: {error}")
+        })
     }
 
     /// The line `ringsum NAME...`, without any option. To build and run the whole parser for it takes
@@ -168,6 +187,7 @@ impl Args {
             depth: None,
             slots: None,
             workers: None,
+            memory: None,
             limit_rate: None,
             io_priority: None,
             medium: false,

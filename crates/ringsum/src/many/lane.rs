@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Scope};
 
-use blockring::{Block, ErrorKind, Feed, Member, SLAB_BYTES_MAX, Shared, SharedReader, Source};
+use blockring::{Block, ErrorKind, Feed, Member, Shared, SharedReader, Source};
 
+use super::budget::Share;
 use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
 use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
-use super::{Failure, Hashed, JOBS, Step, When, found_in, lock};
+use super::{Failure, Hashed, Step, When, found_in, lock};
 use crate::sums::Running;
 use crate::{Algorithms, sums};
 
@@ -35,6 +36,9 @@ const WARM_THREADS_PER_CORE: u32 = 2;
 /// Blocks of what is in the page cache, in bytes: they stay in the core's own cache.
 const CACHED_BLOCK_BYTES: usize = 256 << 10;
 
+/// Least buffer of a thread, in bytes.
+const BUFFER_BYTES_MIN: u64 = 64 << 10;
+
 /// After so many files in a row that were not in the page cache, or that were, the next are expected to be
 /// the same; and how often somebody looks again whether they are.
 const COLD_MIN: u32 = 8;
@@ -50,6 +54,7 @@ pub(super) type Batch<T> = Vec<Ticket<T>>;
 
 /// What is to be done on one device.
 pub(super) struct Lane<T> {
+    share: Share,
     batches: Queue<Batch<T>>,
     large: Queue<Large<T>>,
 }
@@ -62,13 +67,11 @@ enum Large<T> {
     Help,
 }
 
-impl<T> Default for Lane<T> {
-    fn default() -> Self {
-        Lane { batches: Queue::default(), large: Queue::default() }
-    }
-}
-
 impl<T> Lane<T> {
+    pub(super) fn new(share: Share) -> Lane<T> {
+        Lane { share, batches: Queue::default(), large: Queue::default() }
+    }
+
     pub(super) fn push(&self, batch: Batch<T>) {
         self.batches.push(batch);
     }
@@ -111,9 +114,12 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
             }
             continue;
         }
-        match Shared::choose(&samples, &run.options.hash.config) {
-            Ok(shared) => {
+        match Shared::choose(&samples, &lane.share.config) {
+            Ok(mut shared) => {
                 drop(samples);
+                if let Some(bytes) = lane.share.small {
+                    shared.bound_small(bytes / 2);
+                }
                 (run.options.device)(&shared, When::Before);
                 Crew::work(run, lane, &shared, batch);
                 (run.options.device)(&shared, When::After);
@@ -174,14 +180,25 @@ struct Crew<'c, 'r, T> {
     warm_most: u32,
     /// Most files that one thread has open.
     open_max: usize,
+    /// Bytes of the buffer of a thread for small files.
+    buffer_bytes: usize,
+    /// No more memory is to be taken than the lane has.
+    is_bounded: bool,
 }
 
-/// Most files that each of so many threads has open at once: a quarter of what the process may have is
-/// theirs, half the walk's.
-fn open_max(jobs: u32) -> usize {
+/// Descriptors for files and rings: a quarter of what the process may have. Half is the walk's.
+fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let all = limit.unwrap_or(u64::MAX) / 4;
-    (all / u64::from(jobs.max(1))).clamp(1, TURNING_BATCH as u64) as usize
+    limit.unwrap_or(u64::MAX) / 4
+}
+
+/// With fewer, one thread does everything: others would keep from it what it waits for. (16 threads with 16
+/// descriptors, each with a ring, waited for a file in vain in one of four runs.)
+const DESCRIPTORS_MIN: u64 = 8;
+
+/// Most files that each of so many threads has open at once.
+fn open_max(jobs: u32) -> usize {
+    (descriptors() / u64::from(jobs.max(1))).clamp(1, TURNING_BATCH as u64) as usize
 }
 
 /// How many threads there are, and may be.
@@ -216,11 +233,17 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
     fn work(run: &'c Run<'r, T>, lane: &'c Lane<T>, shared: &'c Shared, first: Batch<T>) {
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let most = run.options.hash.config.threads_max.unwrap_or(u32::MAX).max(1);
-        let jobs = run.options.jobs.unwrap_or(JOBS) as u32;
+        // Each has a ring, and a file at least.
+        let jobs = (lane.share.jobs as u64).min(descriptors() / 2).max(1) as u32;
         // One stream, where a disk turns and nobody said otherwise.
-        let one = most == 1 || jobs == 1 || (shared.turns() && run.options.jobs.is_none());
-        let room = |small| (SLAB_BYTES_MAX / shared.reader_bytes(small).max(1)).max(1) as u32;
+        let one = most == 1
+            || jobs == 1
+            || descriptors() < DESCRIPTORS_MIN
+            || (shared.turns() && run.options.jobs.is_none());
+        let room =
+            |small| (lane.share.large_bytes / shared.reader_bytes(small).max(1)).max(1) as u32;
         let large = if one { 0 } else { cores.min(LARGE_THREADS_MAX).min(most).min(room(false)) };
+        let small_bytes_max = shared.small_bytes_max();
         let next = move || Crew::next_large(run, lane, large);
         let mut crew = Crew {
             run,
@@ -232,6 +255,10 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
             met_cold: AtomicBool::new(false),
             warm_most: WARM_THREADS_PER_CORE * cores,
             open_max: open_max(jobs),
+            buffer_bytes: lane.share.small.map_or(small_bytes_max, |bytes| {
+                (bytes / 2).clamp(BUFFER_BYTES_MIN, small_bytes_max)
+            }) as usize,
+            is_bounded: lane.share.small.is_some(),
         };
         shared.timed("a device".as_ref(), || {
             thread::scope(|scope| {
@@ -464,20 +491,19 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let crew = self.crew;
         let options = crew.run.options.hash;
         let len = source.len().unwrap_or(0);
-        if len >= SPREAD_BYTES_MIN && crew.large.most > 1 {
+        if len >= SPREAD_BYTES_MIN && crew.large.most > 1 && !crew.is_bounded {
             let plan = sums::plan_sums(source, &options.config, algorithms)?;
             let observe = |bytes| (crew.run.options.progress)(Step::Bytes(bytes));
             let found = sums::sums_planned(&plan, &options.mode, algorithms, &observe)?;
             crew.shared.add_stats_of(&plan);
             return Ok(Hashed::read(found, source));
         }
-        let small_bytes_max = crew.shared.small_bytes_max();
         if self.buffer.is_empty() {
-            self.buffer.resize(small_bytes_max as usize, 0);
+            self.buffer.resize(crew.buffer_bytes, 0);
         }
-        let buffer = match len <= small_bytes_max {
+        let buffer = match len <= crew.buffer_bytes as u64 {
             true => &mut self.buffer[..len as usize],
-            false => &mut self.buffer[..CACHED_BLOCK_BYTES],
+            false => &mut self.buffer[..CACHED_BLOCK_BYTES.min(crew.buffer_bytes)],
         };
         let mut running = Running::new(&options.mode, algorithms);
         let mut bytes = 0;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 
 use super::again::Later;
+use super::budget::Budget;
 use super::lane::{self, Lane};
 use super::ticket::{self, Ticket};
 use super::turns::{Stop, Turns};
@@ -22,6 +23,7 @@ const BATCH: usize = 64;
 /// One run over all tasks.
 pub(super) struct Run<'a, T> {
     pub(super) options: &'a ManyOptions<'a, T>,
+    budget: Budget,
     turns: Turns<'a, T>,
     /// Files that changed, and are read again.
     pub(super) later: Later<T>,
@@ -41,7 +43,13 @@ impl<'a, T: Send> Run<'a, T> {
         options: &'a ManyOptions<'a, T>,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Run<'a, T> {
-        Run { options, turns: Turns::new(options.unordered, deliver), later: Later::default() }
+        let budget = Budget::of(&options.hash.config);
+        Run {
+            options,
+            budget,
+            turns: Turns::new(options.unordered, budget.waiting_bytes(), deliver),
+            later: Later::default(),
+        }
     }
 
     /// Works until every task is told of.
@@ -92,10 +100,11 @@ impl<'a, T: Send> Run<'a, T> {
                 // What is to make room is in there.
                 windows.iter_mut().for_each(|window| window.cut(self));
             }
-            if !self.turns.wait_for_room(number) {
+            let bytes = task.bytes() + (self.options.weigh)(&task.tag);
+            if !self.turns.wait_for_room(number, bytes) {
                 break;
             }
-            let ticket = Ticket::new(number, task);
+            let ticket = Ticket::new(number, task, bytes);
             number += 1;
             let Some(file) = &ticket.task().file else {
                 self.finish(ticket);
@@ -103,7 +112,8 @@ impl<'a, T: Send> Run<'a, T> {
             };
             let device = file.is_regular.then_some(file.device);
             let place = *by_device.entry(device).or_insert_with(|| {
-                windows.push(self.open_lane(device, scope));
+                let lanes = windows.iter().filter(|window| window.sorts).count() as u32;
+                windows.push(self.open_lane(device, lanes, scope));
                 windows.len() - 1
             });
             windows[place].add(ticket, self);
@@ -116,8 +126,16 @@ impl<'a, T: Send> Run<'a, T> {
     }
 
     /// Starts to work on another device; `None`: on what is read alone.
-    fn open_lane<'s>(&'s self, device: Option<u64>, scope: &'s Scope<'s, '_>) -> Window<T> {
-        let lane = Arc::new(Lane::default());
+    /// `number`: of its lane among those of devices.
+    fn open_lane<'s>(
+        &'s self,
+        device: Option<u64>,
+        number: u32,
+        scope: &'s Scope<'s, '_>,
+    ) -> Window<T> {
+        let options = self.options;
+        let share = self.budget.lane(number, options.jobs, &options.hash.config);
+        let lane = Arc::new(Lane::new(share));
         let work = {
             let lane = Arc::clone(&lane);
             move || match device {
@@ -137,7 +155,7 @@ impl<'a, T: Send> Run<'a, T> {
 
     /// A task is done.
     pub(super) fn finish(&self, ticket: Ticket<T>) {
-        self.turns.finish(ticket.number, ticket.outcome);
+        self.turns.finish(ticket.number, ticket.outcome, ticket.bytes);
     }
 
     /// Whether nobody wants to be told any more.

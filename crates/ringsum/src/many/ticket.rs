@@ -16,13 +16,15 @@ const SCARCE_MAX: u32 = 500;
 pub(super) struct Ticket<T> {
     pub(super) number: u64,
     pub(super) outcome: Box<Outcome<T>>,
+    /// What it takes until it is told of, in bytes.
+    pub(super) bytes: usize,
     /// How often it was read again.
     pub(super) again: u32,
 }
 
 impl<T> Ticket<T> {
-    pub(super) fn new(number: u64, task: Task<T>) -> Ticket<T> {
-        Ticket { number, outcome: Box::new(Outcome { task, result: None }), again: 0 }
+    pub(super) fn new(number: u64, task: Task<T>, bytes: usize) -> Ticket<T> {
+        Ticket { number, outcome: Box::new(Outcome { task, result: None }), bytes, again: 0 }
     }
 
     pub(super) fn task(&self) -> &Task<T> {

@@ -10,6 +10,8 @@ use super::{Outcome, WAITING_MAX, lock};
 /// whether it wants more.
 pub(super) struct Turns<'a, T> {
     unordered: bool,
+    /// Most bytes of tasks that are begun and not told of.
+    bytes_max: usize,
     deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     state: Mutex<State<T>>,
     moved: Condvar,
@@ -21,21 +23,37 @@ struct State<T> {
     /// In order: the number of the first that is not done. Otherwise: how many were told of.
     base: u64,
     /// What has become of the tasks from there on, in order.
-    turns: VecDeque<Option<Box<Outcome<T>>>>,
+    turns: VecDeque<Option<Done<T>>>,
+    /// What the tasks take that are begun and not told of yet, in bytes.
+    bytes: usize,
     /// Nobody wants any more.
     is_stopped: bool,
     /// Somebody waits for room.
     is_full: bool,
 }
 
+/// A task that is done, and what it takes, in bytes.
+type Done<T> = (Box<Outcome<T>>, usize);
+
+impl<T> State<T> {
+    /// Whether another may be begun; one always may.
+    fn has_room(&self, number: u64, bytes_max: usize) -> bool {
+        let waiting = number - self.base;
+        self.is_stopped || waiting == 0 || (waiting < WAITING_MAX as u64 && self.bytes < bytes_max)
+    }
+}
+
 impl<'a, T> Turns<'a, T> {
     pub(super) fn new(
         unordered: bool,
+        bytes_max: usize,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Turns<'a, T> {
-        let state = State { base: 0, turns: VecDeque::new(), is_stopped: false, is_full: false };
+        let state =
+            State { base: 0, turns: VecDeque::new(), bytes: 0, is_stopped: false, is_full: false };
         Turns {
             unordered,
+            bytes_max,
             deliver,
             state: Mutex::new(state),
             moved: Condvar::new(),
@@ -47,8 +65,8 @@ impl<'a, T> Turns<'a, T> {
         lock(&self.state)
     }
 
-    /// Task `number` is done.
-    pub(super) fn finish(&self, number: u64, outcome: Box<Outcome<T>>) {
+    /// Task `number` is done, which was begun with so many bytes.
+    pub(super) fn finish(&self, number: u64, outcome: Box<Outcome<T>>, bytes: usize) {
         let mut state = self.state();
         if state.is_stopped {
             return;
@@ -56,6 +74,7 @@ impl<'a, T> Turns<'a, T> {
         if self.unordered {
             state.is_stopped = !(self.deliver)(*outcome);
             state.base += 1;
+            state.bytes -= bytes;
             self.make_room(&mut state);
             return;
         }
@@ -63,7 +82,7 @@ impl<'a, T> Turns<'a, T> {
         if state.turns.len() <= place {
             state.turns.resize_with(place + 1, || None);
         }
-        state.turns[place] = Some(outcome);
+        state.turns[place] = Some((outcome, bytes));
         if place == 0 {
             self.tell(&mut state);
         }
@@ -75,9 +94,9 @@ impl<'a, T> Turns<'a, T> {
             let outcome = turn.take();
             state.turns.pop_front();
             state.base += 1;
-            if let Some(outcome) = outcome
-                && !state.is_stopped
-            {
+            let Some((outcome, bytes)) = outcome else { continue };
+            state.bytes -= bytes;
+            if !state.is_stopped {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
         }
@@ -94,17 +113,18 @@ impl<'a, T> Turns<'a, T> {
 
     /// Whether task `number` may be begun without too many waiting for their turn.
     pub(super) fn has_room(&self, number: u64) -> bool {
-        let state = self.state();
-        state.is_stopped || number - state.base < WAITING_MAX as u64
+        self.state().has_room(number, self.bytes_max)
     }
 
-    /// Waits until task `number` may be begun. False: nobody wants it any more.
-    pub(super) fn wait_for_room(&self, number: u64) -> bool {
+    /// Waits until task `number` may be begun, which takes so many bytes until it is told of. False: nobody
+    /// wants it any more.
+    pub(super) fn wait_for_room(&self, number: u64, bytes: usize) -> bool {
         let mut state = self.state();
-        while !state.is_stopped && number - state.base >= WAITING_MAX as u64 {
+        while !state.has_room(number, self.bytes_max) {
             state.is_full = true;
             state = self.moved.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
+        state.bytes += bytes;
         !state.is_stopped
     }
 
@@ -123,7 +143,7 @@ impl<'a, T> Turns<'a, T> {
     fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        for outcome in std::mem::take(&mut state.turns).into_iter().flatten() {
+        for (outcome, _) in std::mem::take(&mut state.turns).into_iter().flatten() {
             if !state.is_stopped && outcome.result.is_some() {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
@@ -163,7 +183,7 @@ mod tests {
             told.lock().unwrap().push(outcome.task.tag);
             true
         };
-        run(&Turns::new(unordered, &deliver));
+        run(&Turns::new(unordered, 1 << 20, &deliver));
         told.into_inner().unwrap()
     }
 
@@ -172,7 +192,7 @@ mod tests {
         let numbers = [3, 1, 0, 2, 5, 4];
         let finish = |order: &Turns<'_, u64>| {
             for number in numbers {
-                order.finish(number, outcome(number));
+                order.finish(number, outcome(number), 0);
             }
         };
         assert_eq!(told(false, finish), [0, 1, 2, 3, 4, 5]);
@@ -183,13 +203,13 @@ mod tests {
     fn a_stop_tells_of_what_is_done_and_of_nothing_more() {
         let told = told(false, |order| {
             for number in [0, 4, 2] {
-                order.finish(number, outcome(number));
+                order.finish(number, outcome(number), 0);
             }
             // It says something about those before it, too.
-            order.finish(3, Box::new(Outcome { result: None, ..*outcome(3) }));
+            order.finish(3, Box::new(Outcome { result: None, ..*outcome(3) }), 0);
             Stop::of(order).now();
-            order.finish(1, outcome(1));
-            assert!(order.is_stopped() && !order.wait_for_room(1 << 40));
+            order.finish(1, outcome(1), 0);
+            assert!(order.is_stopped() && !order.wait_for_room(1 << 40, 1));
         });
         assert_eq!(told, [0, 2, 4]);
     }
@@ -199,14 +219,31 @@ mod tests {
         told(false, |order| {
             let bound = WAITING_MAX as u64;
             assert!(order.has_room(bound - 1) && !order.has_room(bound));
-            order.finish(0, outcome(0));
-            assert!(order.has_room(bound) && order.wait_for_room(bound));
+            order.finish(0, outcome(0), 0);
+            assert!(order.has_room(bound) && order.wait_for_room(bound, 0));
         });
         // Whichever it is, if nothing waits for its turn.
         told(true, |order| {
             let bound = WAITING_MAX as u64;
-            order.finish(bound - 1, outcome(bound - 1));
+            order.finish(bound - 1, outcome(bound - 1), 0);
             assert!(order.has_room(bound) && !order.has_room(bound + 1));
         });
+    }
+
+    #[test]
+    fn no_more_bytes_than_the_bound_wait_but_for_one_task() {
+        for unordered in [false, true] {
+            let told = told(unordered, |order| {
+                let bound = order.bytes_max;
+                // Whatever it takes, the first has room.
+                assert!(order.wait_for_room(0, 2 * bound) && !order.has_room(1));
+                order.finish(0, outcome(0), 2 * bound);
+                assert!(order.wait_for_room(1, bound - 1) && order.wait_for_room(2, 1));
+                assert!(!order.has_room(3));
+                order.finish(1, outcome(1), bound - 1);
+                assert!(order.has_room(3));
+            });
+            assert_eq!(told, [0, 1]);
+        }
     }
 }

@@ -12,12 +12,15 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::directory::{Directory, Handle, open_directory};
-use super::listing::{Listing, Record, Type};
+use super::listing::{Key, Listing, Reading, Record, Type};
 use super::{Entry, Kind, WalkOptions, lock};
 
 /// Bytes that one `getdents` may fill, per thread. One directory of 200,000 files, warm ext4, two
 /// CPUs: 111 to 140 ms with 32 KiB; 107 to 112 ms with 64 KiB, 256 KiB and 1 MiB.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
+
+/// Memory of a directory that was read, besides its entries, in bytes.
+const DIRECTORY_BYTES: usize = 256;
 
 /// A directory that was read.
 pub(super) struct Listed {
@@ -68,9 +71,9 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What it takes of `ahead`; an empty directory is something too.
+    /// What it takes of `ahead_bytes`; an empty directory is something too.
     fn cost(&self) -> usize {
-        1 + self.listed.as_ref().map_or(0, |listed| listed.listing.records.len())
+        DIRECTORY_BYTES + self.listed.as_ref().map_or(0, |listed| listed.listing.bytes())
     }
 }
 
@@ -218,20 +221,69 @@ impl Shared {
         fd: OwnedFd,
         buffer: &mut Vec<u8>,
     ) -> Outcome {
+        let (listing, read) = self.list_after(None, &directory, &fd, buffer);
+        let handle = directory.keep(fd);
+        let listed = Listed { id, directory: Arc::new(directory), handle, listing };
+        Outcome { listed: Some(Arc::new(listed)), failure: read.err() }
+    }
+
+    /// The entries of a directory that come after one of them, as many as there is memory for.
+    fn list_after(
+        &self,
+        after: Option<&Key>,
+        directory: &Directory,
+        fd: &OwnedFd,
+        buffer: &mut Vec<u8>,
+    ) -> (Listing, io::Result<()>) {
+        let WalkOptions { follow, listing_bytes, .. } = self.options;
+        let how = Reading { follow, after, bytes_max: listing_bytes, stop: &self.stop };
         let mut listing = Listing::default();
-        let read = listing.read(fd.as_fd(), self.options.follow, &self.stop, buffer);
+        let read = listing.read(fd.as_fd(), &how, buffer);
+        let mut read = read.map_err(io::Error::from);
         if let Some(select) = &self.options.select {
             let mut path = Vec::new();
             if let Some(parent) = &directory.parent {
                 parent.push_path(&directory.name, false, &mut path);
             }
-            select.enter(&path, fd.as_fd());
+            if after.is_none() {
+                read = read.and(select.enter(&path, fd.as_fd()));
+            }
             listing.select(&**select, path);
         }
         listing.finish();
-        let handle = directory.keep(fd);
-        let listed = Listed { id, directory: Arc::new(directory), handle, listing };
-        Outcome { listed: Some(Arc::new(listed)), failure: read.err().map(io::Error::from) }
+        (listing, read)
+    }
+
+    /// The part of a directory that comes after the one that was given to its end, if there is one.
+    pub(super) fn next_part(
+        self: &Arc<Self>,
+        part: &Listed,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Outcome> {
+        let after = part.listing.more_after.as_ref()?;
+        let Listed { directory, handle, .. } = part;
+        let fd = match handle {
+            Some(handle) => open_directory(handle, b".", OFlags::RDONLY, false),
+            None => directory
+                .descriptor()
+                .and_then(|handle| open_directory(&handle, b".", OFlags::RDONLY, false)),
+        };
+        let fd = match fd {
+            Ok(fd) => fd,
+            Err(error) => return Some(Outcome { listed: None, failure: Some(error) }),
+        };
+        let (listing, read) = self.list_after(Some(after), directory, &fd, buffer);
+        let mut state = lock(&self.state);
+        state.last_id += 1;
+        let id = state.last_id;
+        // All that came before it was given: it is the first now.
+        state.order.push(Unread { id, listed: None, child: 0 });
+        let (directory, handle) = (Arc::clone(directory), handle.clone());
+        let listed = Listed { id, directory, handle, listing };
+        let failure = read.err();
+        let outcome = Outcome { listed: Some(Arc::new(listed)), failure };
+        self.publish(&mut state, id, &outcome);
+        Some(outcome)
     }
 
     /// Makes the children of a directory known, and wakes or starts threads for them.
@@ -257,7 +309,7 @@ impl Shared {
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         let mut state = lock(&self.state);
         while !state.stop {
-            let Some(job) = state.begin_ahead(self.options.ahead) else {
+            let Some(job) = state.begin_ahead(self.options.ahead_bytes) else {
                 state.idle += 1;
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
@@ -297,7 +349,7 @@ impl Shared {
         if let Some(Some(outcome)) = state.results.remove(&key) {
             state.ahead -= outcome.cost();
             // Not at once, which would be one thread woken for each directory.
-            if state.full && state.ahead <= self.options.ahead / 4 * 3 {
+            if state.full && state.ahead <= self.options.ahead_bytes / 4 * 3 {
                 state.full = false;
                 self.work.notify_all();
             }

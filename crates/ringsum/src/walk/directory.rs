@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::lock;
+use super::{Entry, Kind, lock};
 
 /// Names put together for one `openat` when a directory is opened again, or a quarter of those that
 /// are left, if that is more. Each such step leaves a descriptor that is remembered for a while,
@@ -105,6 +105,22 @@ impl Directory {
         }
         self.descriptors.remember(&handle);
         None
+    }
+
+    /// The entry that says that it could not be read.
+    pub(super) fn failed(self: &Arc<Directory>, error: io::Error) -> Entry {
+        let (directory, name) = match &self.parent {
+            Some(parent) => (parent, self.name.clone()),
+            None => (self, Box::default()),
+        };
+        Entry {
+            directory: Arc::clone(directory),
+            handle: None,
+            name,
+            kind: Kind::Failed(error),
+            inode: self.inode,
+            device: self.device,
+        }
     }
 
     pub(super) fn live(&self) -> Option<Arc<Handle>> {

@@ -1,4 +1,7 @@
 //! What a directory holds: its entries with what they are, read, selected and put in their order.
+//!
+//! Of a directory with more entries than there is memory for, one reading keeps those that come first, and the
+//! next those after them.
 
 use std::cmp::Ordering;
 use std::os::fd::BorrowedFd;
@@ -56,7 +59,31 @@ pub(super) struct Extra {
     pub(super) errno: Option<Errno>,
 }
 
-/// The content of a directory.
+/// How a directory is read.
+pub(super) struct Reading<'r> {
+    /// Look what links lead to.
+    pub(super) follow: bool,
+    /// Only entries after this one.
+    pub(super) after: Option<&'r Key>,
+    /// Most bytes of entries that are kept, but for one entry.
+    pub(super) bytes_max: usize,
+    pub(super) stop: &'r AtomicBool,
+}
+
+/// An entry's place in the order.
+pub(super) struct Key {
+    name: Box<[u8]>,
+    kind: Type,
+}
+
+impl Key {
+    /// How an entry compares to it.
+    fn compared_by(&self, name: &[u8], kind: Type) -> Ordering {
+        compare(name, kind, &self.name, self.kind)
+    }
+}
+
+/// The content of a directory, or a part of it.
 #[derive(Default)]
 pub(super) struct Listing {
     names: Vec<u8>,
@@ -64,6 +91,8 @@ pub(super) struct Listing {
     extras: Vec<Extra>,
     /// Which records are directories to go into.
     pub(super) children: Vec<usize>,
+    /// The last entry of this part, if there are more.
+    pub(super) more_after: Option<Key>,
 }
 
 impl Listing {
@@ -71,8 +100,7 @@ impl Listing {
     pub(super) fn read(
         &mut self,
         directory: BorrowedFd<'_>,
-        follow: bool,
-        stop: &AtomicBool,
+        how: &Reading<'_>,
         buffer: &mut Vec<u8>,
     ) -> Result<(), Errno> {
         let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
@@ -80,7 +108,11 @@ impl Listing {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // There is no telling what the next reading would find.
+                    self.more_after = None;
+                    return Err(error);
+                }
             };
             let name = entry.file_name();
             if !matches!(name.to_bytes(), b"." | b"..") {
@@ -98,7 +130,7 @@ impl Listing {
                         Err(errno) => failed(errno),
                     };
                 }
-                if follow && kind == Some(Type::Symlink) {
+                if how.follow && kind == Some(Type::Symlink) {
                     kind = match stat(AtFlags::empty()) {
                         Ok(stat) => {
                             inode = stat.st_ino;
@@ -108,13 +140,51 @@ impl Listing {
                         Err(errno) => failed(errno),
                     };
                 }
-                self.push(name.to_bytes(), kind.unwrap_or(Type::Failed), inode, extra);
+                let (name, kind) = (name.to_bytes(), kind.unwrap_or(Type::Failed));
+                if self.takes(how, name, kind) {
+                    self.push(name, kind, inode, extra);
+                    if self.bytes() > how.bytes_max {
+                        self.cut(how.bytes_max / 8 * 7);
+                    }
+                }
             }
-            if stop.load(Relaxed) {
+            if how.stop.load(Relaxed) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Whether an entry is of this part, as far as is known.
+    fn takes(&self, how: &Reading<'_>, name: &[u8], kind: Type) -> bool {
+        how.after.is_none_or(|after| after.compared_by(name, kind).is_gt())
+            && self.more_after.as_ref().is_none_or(|last| last.compared_by(name, kind).is_le())
+    }
+
+    /// What it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.names.len() + self.records.len() * size_of::<Record>()
+    }
+
+    /// Leaves out what comes last: as much as is more than `bytes_max`, but one entry.
+    fn cut(&mut self, bytes_max: usize) {
+        self.sort();
+        let mut kept = Listing::default();
+        for record in &self.records {
+            let name = name_of(&self.names, record);
+            let bytes = kept.bytes() + name.len() + size_of::<Record>();
+            if bytes > bytes_max && !kept.records.is_empty() {
+                break;
+            }
+            kept.push(name, record.kind, record.inode, self.extra(record));
+        }
+        if kept.records.len() < self.records.len() {
+            kept.more_after = kept
+                .records
+                .last()
+                .map(|last| Key { name: kept.name(last).into(), kind: last.kind });
+            *self = kept;
+        }
     }
 
     pub(super) fn push(&mut self, name: &[u8], kind: Type, inode: u64, extra: Option<Extra>) {
@@ -146,11 +216,7 @@ impl Listing {
 
     /// Puts the records in their order and finds the directories.
     pub(super) fn finish(&mut self) {
-        let names = &self.names;
-        self.records.sort_unstable_by(|a, b| {
-            compare(name_of(names, a), a.kind, name_of(names, b), b.kind)
-                .then(a.inode.cmp(&b.inode))
-        });
+        self.sort();
         let directories = self.records.iter().enumerate();
         self.children = directories
             .filter(|(_, record)| record.kind == Type::Directory)
@@ -158,6 +224,14 @@ impl Listing {
             .collect();
         self.names.shrink_to_fit();
         self.records.shrink_to_fit();
+    }
+
+    fn sort(&mut self) {
+        let names = &self.names;
+        self.records.sort_unstable_by(|a, b| {
+            compare(name_of(names, a), a.kind, name_of(names, b), b.kind)
+                .then(a.inode.cmp(&b.inode))
+        });
     }
 
     pub(super) fn name(&self, record: &Record) -> &[u8] {

@@ -105,10 +105,15 @@ proptest! {
         }
         let mut expected = BTreeSet::new();
         brute_force(root.path(), b"", &mut expected);
-        for (threads, ahead, budget) in
-            [(0, 1, 64), (1, 1, 64), (1, 1000, 0), (8, 1, 2), (8, 0, 64), (8, 1000, 64), (8, 8, 0)]
-        {
-            let options = WalkOptions { threads, ahead, directories: true, ..Default::default() };
+        let whole = usize::MAX;
+        for (threads, ahead_bytes, budget, listing_bytes) in [
+            (0, 1, 64, whole), (1, 1, 64, whole), (1, 100_000, 0, whole), (8, 1, 2, whole), (8, 0, 64, whole),
+            (8, 100_000, 64, whole), (8, 800, 0, whole),
+            // An entry for each pass, some, many.
+            (0, 1, 64, 0), (8, 100_000, 64, 0), (8, 800, 0, 0), (1, 1, 2, 100), (8, 1000, 64, 150), (8, 0, 0, 400),
+        ] {
+            let options =
+                WalkOptions { threads, ahead_bytes, listing_bytes, directories: true, ..Default::default() };
             let mut found = Vec::new();
             for mut entry in Walk::with_budget(root.path(), &options, budget, 2).unwrap() {
                 let mut path = entry.relative_path();
@@ -451,9 +456,10 @@ fn a_walk_can_be_dropped_at_any_time() {
         }
     }
     let deep = Deep::new(2000);
-    for (root, ahead) in [(root.path(), 10), (root.path(), 1000), (deep.0.path(), 32768)] {
+    for (root, ahead_bytes) in [(root.path(), 500), (root.path(), 50_000), (deep.0.path(), 2 << 20)]
+    {
         for taken in [0, 1, 2, 50, 499] {
-            let options = WalkOptions { ahead, ..Default::default() };
+            let options = WalkOptions { ahead_bytes, ..Default::default() };
             let mut walk = Walk::new(root, &options).unwrap();
             let entries: Vec<_> = walk.by_ref().take(taken).collect();
             drop(walk);
@@ -471,8 +477,10 @@ fn a_directory_of_20_000_files() {
     }
     let mut expected: Vec<_> = (0..20_000).map(|index| index.to_string()).collect();
     expected.sort_unstable();
-    let options = WalkOptions { ahead: 100, ..Default::default() };
-    assert_eq!(names(Walk::new(root.path(), &options).unwrap()), expected);
+    for listing_bytes in [usize::MAX, 100_000] {
+        let options = WalkOptions { ahead_bytes: 5000, listing_bytes, ..Default::default() };
+        assert_eq!(names(Walk::new(root.path(), &options).unwrap()), expected);
+    }
 }
 
 /// Leaves out what is named in a file `skip` of the directory, and all directories named `out`.
@@ -489,11 +497,12 @@ impl Select for Skips {
         skips[directory] != name && !(is_directory && name == b"out")
     }
 
-    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) {
+    fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {
         let file = rustix::fs::openat(directory, "skip", OFlags::RDONLY, Mode::empty());
         let name = file.map(|fd| io::read_to_string(fs::File::from(fd)).unwrap());
         let name = name.unwrap_or_default().into_bytes();
         assert!(self.0.lock().unwrap().insert(path.to_vec(), name).is_none(), "entered twice");
+        Ok(())
     }
 }
 

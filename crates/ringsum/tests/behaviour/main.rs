@@ -9,6 +9,7 @@ mod formats;
 mod guises;
 mod hashing;
 mod index;
+mod limits;
 mod lists;
 mod looking;
 mod medium;
