@@ -29,10 +29,18 @@ enum Column {
 
 /// A line without its ends and escapes.
 struct Parts<'a> {
-    /// What the line says the algorithm is.
-    tag: Option<Tag>,
-    digits: &'a [u8],
+    digits: Digits<'a>,
     name: &'a [u8],
+}
+
+/// The digest of a line, as far as it was looked at.
+enum Digits<'a> {
+    /// Of the algorithm that the line says, whatever they are.
+    Tagged(Tag, &'a [u8]),
+    /// Hexadecimal, of an algorithm that the line does not say.
+    Hex(&'a [u8]),
+    /// What was base64, of such an algorithm.
+    Base64(Vec<u8>),
 }
 
 impl Reader {
@@ -79,7 +87,7 @@ impl Reader {
             Some((b'\\', body)) if !self.zero => (true, body),
             _ => (false, line),
         };
-        entry(&split(body)?, is_escaped).map(Some)
+        entry(split(body)?, is_escaped).map(Some)
     }
 
     /// Takes what a list of `hashdeep -0` starts with, whose lines end with newlines, from before its first entry.
@@ -162,20 +170,17 @@ fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<Entry<'a>, Malforme
     Ok(Entry { first, more: expected.collect(), size, name, listed })
 }
 
-fn entry<'a>(parts: &Parts<'a>, is_escaped: bool) -> Result<Entry<'a>, Malformed> {
-    let digest = match parts.tag {
-        Some(Tag { algorithm, little_endian }) => {
-            let mut digest = digits::named(parts.digits, algorithm)?;
+fn entry(parts: Parts<'_>, is_escaped: bool) -> Result<Entry<'_>, Malformed> {
+    let (algorithm, digest) = match parts.digits {
+        Digits::Tagged(Tag { algorithm, little_endian }, digits) => {
+            let mut digest = digits::named(digits, algorithm)?;
             if little_endian {
                 digest.reverse();
             }
-            digest
+            (Some(algorithm), digest)
         }
-        // Hexadecimal digits are digits of base64, too.
-        None if digits::hex_run(parts.digits) == parts.digits.len() => {
-            digits::hexadecimal(parts.digits)?
-        }
-        None => digits::unnamed_base64(parts.digits).ok_or(Malformed::DigestDigits)?,
+        Digits::Hex(digits) => (None, digits::hexadecimal(digits)?),
+        Digits::Base64(digest) => (None, digest),
     };
     let field = parts.name;
     let (name, listed) = match is_escaped {
@@ -183,7 +188,7 @@ fn entry<'a>(parts: &Parts<'a>, is_escaped: bool) -> Result<Entry<'a>, Malformed
         false => (Cow::Borrowed(field), Cow::Borrowed(field)),
     };
     check_name(&name)?;
-    let first = Expected { algorithm: parts.tag.map(|tag| tag.algorithm), digest };
+    let first = Expected { algorithm, digest };
     Ok(Entry { first, more: Vec::new(), size: None, name, listed })
 }
 
@@ -221,23 +226,23 @@ fn trim_line_end(line: &[u8]) -> &[u8] {
 /// The parts of a line without its leading backslash.
 fn split(body: &[u8]) -> Result<Parts<'_>, Malformed> {
     if let Some((digits, name)) = split_plain(body, digits::hex_run(body)) {
-        return Ok(Parts { tag: None, digits, name });
+        return Ok(Parts { digits: Digits::Hex(digits), name });
     }
     if let Some(rest) = body.strip_prefix(XXH3_PREFIX)
         && let Some((digits, name)) = split_plain(rest, digits::hex_run(rest))
     {
-        let tag = Some(Tag { algorithm: Algorithm::Xxh3, little_endian: false });
-        return Ok(Parts { tag, digits, name });
+        let tag = Tag { algorithm: Algorithm::Xxh3, little_endian: false };
+        return Ok(Parts { digits: Digits::Tagged(tag, digits), name });
     }
     if let Some((word, name, digits)) = split_tagged(body) {
         let unsupported = || Malformed::Unsupported(String::from_utf8_lossy(word).into_owned());
-        let tag = Some(tag(word).ok_or_else(unsupported)?);
-        return Ok(Parts { tag, digits, name });
+        let tag = tag(word).ok_or_else(unsupported)?;
+        return Ok(Parts { digits: Digits::Tagged(tag, digits), name });
     }
     if let Some((digits, name)) = split_plain(body, digits::base64_run(body))
-        && digits::unnamed_base64(digits).is_some()
+        && let Some(digest) = digits::unnamed_base64(digits)
     {
-        return Ok(Parts { tag: None, digits, name });
+        return Ok(Parts { digits: Digits::Base64(digest), name });
     }
     Err(why_no_shape(body))
 }
@@ -267,8 +272,13 @@ fn split_tagged(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     if word.is_empty() {
         return None;
     }
-    let at = rest.windows(end.len()).rposition(|window| window == end)?;
-    Some((word, &rest[..at], &rest[at + end.len()..]))
+    let mut before = rest.len();
+    loop {
+        before = rest[..before].iter().rposition(|byte| *byte == b')')?;
+        if let Some(digits) = rest[before..].strip_prefix(end) {
+            return Some((word, &rest[..before], digits));
+        }
+    }
 }
 
 /// What a line is that has none of the shapes that are read.
