@@ -248,8 +248,16 @@ impl<'a> Checking<'a> {
         let counts = self.lists.entry(entry.place).or_default();
         counts.told += 1;
         counts.verified += u64::from(!passed_over);
-        let place = entry.place;
+        let (place, matched) = (entry.place, self.counts.matched);
         let said = self.compare_entry(entry, result);
+        if self.session.args.guise.is_some()
+            && self.session.args.ignore_missing
+            && self.counts.matched == matched
+            && !passed_over
+        {
+            // Other tools then count only what matches.
+            self.lists.entry(place).or_default().verified -= 1;
+        }
         self.end_list(place);
         said
     }
