@@ -18,6 +18,7 @@ use crate::Status;
 use crate::ahead::Ahead;
 use crate::extra::{Listed, report_extra};
 use crate::hash::{length, run_together};
+use crate::inputs::is_stdin;
 use crate::json;
 use crate::lists::{Line, Lines, OwnedEntry, lines_of};
 use crate::output::OutputError;
@@ -80,7 +81,6 @@ fn check_lists(
     lists: &[PathBuf],
     checking: &mut Checking<'_>,
 ) -> anyhow::Result<()> {
-    let shares = session.shares();
     // Some 30 lines are worth a thread that looks at files ahead of their turn.
     let bytes = |list: &Path| std::fs::metadata(list).map_or(u64::MAX, |metadata| metadata.len());
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
@@ -88,22 +88,33 @@ fn check_lists(
     let lines = lists.iter().enumerate().flat_map(|(place, list)| lines_of(session, place, list));
     let ahead = Ahead::new(lines, bytes == u64::MAX);
     let told = thread::scope(|scope| {
-        let looked = ahead.look(scope, threads, |line: Line| task_of(line, shares));
+        let looked = ahead.look(scope, threads, |line: Line| task_of(session, line));
         run_together(session, looked, None, |outcome| checking.tell(outcome), &|| ())
     });
     Ok(told?)
 }
 
-/// Looks at the file that a line names.
-fn task_of(line: Line, shares: bool) -> Task<Said> {
+/// Looks at the file that a line names. Whoever made the list may not be who checks it: what opening alone
+/// can hang on, or set in motion, is not opened unless that was asked for.
+fn task_of(session: &Session<'_>, line: Line) -> Task<Said> {
     let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
-    let (file, failure) = match trees::look(OsStr::from_bytes(&entry.name).into()) {
-        Looked::File(file) => (Some(file), None),
-        Looked::Directory(_) => (None, Some(io::Error::from_raw_os_error(libc::EISDIR))),
-        Looked::Failed(_, error) => (None, Some(error)),
+    let path = Path::new(OsStr::from_bytes(&entry.name));
+    let found = match trees::look(path.to_owned()) {
+        Looked::File(file) if file.is_regular || is_stdin(path) || session.args.allow_special => {
+            Ok(ToHash { alone: file.alone || !session.shares(), ..file })
+        }
+        Looked::File(_) => {
+            let what = trees::what_is(path);
+            Err(Failure::Alone(format!("it is {what}; --allow-special reads it")))
+        }
+        Looked::Directory(_) => Err(Failure::Open(io::Error::from_raw_os_error(libc::EISDIR))),
+        Looked::Failed(_, error) => Err(Failure::Open(error)),
     };
-    let file = file.map(|file| ToHash { is_regular: file.is_regular && shares, ..file });
-    Task { tag: Said(line, failure.map(Failure::Open)), file }
+    let (file, failure) = match found {
+        Ok(file) => (Some(file), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    Task { tag: Said(line, failure), file }
 }
 
 /// What came of the entries of one list.
@@ -311,14 +322,15 @@ fn warn(session: &Session<'_>, counts: &Counts) {
 
 /// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
 fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
-    let (lists, zero) = (lists.to_vec(), session.args.zero);
+    let (lists, zero, special) = (lists.to_vec(), session.args.zero, session.args.allow_special);
     session.progress.count_ahead(move |ahead| {
         for list in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
             for line in Lines::new(0, &list, file, zero) {
                 if let Line::Entry(entry) = line {
-                    ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
+                    let path = Path::new(OsStr::from_bytes(&entry.name));
+                    ahead.add(length(path, special).unwrap_or(0));
                 }
             }
         }

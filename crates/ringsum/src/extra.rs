@@ -95,7 +95,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
         }
     }
     // Without anything missing, there is nothing to recognize.
-    let (hashes, is_regular) = (!listed.missing.is_empty(), session.shares());
+    let (hashes, alone) = (!listed.missing.is_empty(), !session.shares());
     let mut directories = Directories::default();
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
@@ -106,7 +106,8 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
             }
             Kind::File if !listed.names.contains(&key()) => {
                 let (device, inode) = (entry.device(), entry.inode());
-                let file = ToHash { place: Place::Entry(entry), device, inode, is_regular };
+                let place = Place::Entry(entry);
+                let file = ToHash { place, device, inode, is_regular: true, alone };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
             }
             _ => None,

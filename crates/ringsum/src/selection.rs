@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -86,6 +86,9 @@ impl Select for Selection {
     }
 }
 
+/// Most bytes of a `.gitignore` file that are read: a line without an end shall not take all memory.
+const RULES_BYTES_MAX: u64 = 16 << 20;
+
 /// The `.gitignore` files of a tree, by the directory that they are in.
 #[derive(Default)]
 struct Rules(RwLock<HashMap<Vec<u8>, Arc<Gitignore>>>);
@@ -101,7 +104,7 @@ impl Rules {
             return;
         }
         let mut builder = GitignoreBuilder::new("");
-        for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        for line in BufReader::new(file.take(RULES_BYTES_MAX)).split(b'\n').map_while(Result::ok) {
             if let Ok(line) = std::str::from_utf8(&line) {
                 let _ = builder.add_line(None, line.trim_end_matches('\r'));
             }

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::directory::{Directory, Handle, open_directory};
+use super::directory::{Directory, Handle, no_directory_now, open_directory};
 use super::listing::{Listing, Record, Type};
 use super::{Entry, Kind, WalkOptions, lock};
 
@@ -56,6 +56,7 @@ impl Listed {
             kind,
             inode: record.inode,
             device: extra.and_then(|extra| extra.device).unwrap_or(self.directory.device),
+            linked: extra.is_some_and(|extra| extra.device.is_some()),
         }
     }
 }
@@ -187,10 +188,11 @@ impl Shared {
         let record = &listing.records[listing.children[job.child]];
         let name = listing.name(record);
         let linked = record.extra != 0;
-        let fd = match handle {
-            Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked)?,
-            None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked)?,
+        let opened = match handle {
+            Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked),
+            None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked),
         };
+        let fd = opened.map_err(|error| no_directory_now(error, linked))?;
         let stat = rustix::fs::fstat(&fd)?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         if self.options.one_file_system && device != self.device {

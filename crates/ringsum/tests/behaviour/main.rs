@@ -5,6 +5,8 @@ mod changed;
 mod check;
 mod command;
 mod exit_status;
+mod hostile;
+
 mod hashing;
 mod index;
 mod lists;
@@ -16,9 +18,11 @@ mod pipes;
 mod refusals;
 mod seccomp;
 mod selecting;
+mod stack;
 mod stopping;
 mod support;
 mod terminal;
+
 mod tree_digest;
 mod trees;
 mod tuned;
