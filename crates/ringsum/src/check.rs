@@ -287,7 +287,8 @@ impl<'a> Checking<'a> {
             _ => "FAILED".to_owned(),
         };
         let end = if args.zero { b"\0" } else { b"\n" };
-        let line = [&output.name(&entry.listed), &b": "[..], text.as_bytes(), end].concat();
+        let text = output.name(text.as_bytes());
+        let line = [&output.name(&entry.listed), &b": "[..], &text, end].concat();
         self.session.progress.suspend(|| output.write(&line))
     }
 }

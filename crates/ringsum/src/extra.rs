@@ -164,7 +164,7 @@ fn say(session: &Session<'_>, name: &[u8], from: Option<&OwnedEntry>) -> Result<
         return session.progress.suspend(|| output.write(object.line().as_bytes()));
     }
     let shown = |name: &[u8]| match args.zero {
-        true => name.to_vec(),
+        true => output.name(name).into_owned(),
         false => output.name(&ringsum::checkfile::escape(name)).into_owned(),
     };
     let mut line = match from {

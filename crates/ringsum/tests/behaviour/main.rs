@@ -5,15 +5,16 @@ mod changed;
 mod check;
 mod command;
 mod exit_status;
-mod hostile;
-
 mod hashing;
+mod hostile;
+mod hostile_names;
 mod index;
 mod lists;
 mod looking;
 mod medium;
 mod mounting;
 mod mounts;
+mod permissions;
 mod pipes;
 mod refusals;
 mod seccomp;
@@ -22,7 +23,6 @@ mod stack;
 mod stopping;
 mod support;
 mod terminal;
-
 mod tree_digest;
 mod trees;
 mod tuned;
