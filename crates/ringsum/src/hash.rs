@@ -17,6 +17,7 @@ use ringsum::tree_digest::{Node, Special, TreeDigest};
 use ringsum::walk::Kind;
 
 use crate::Status;
+use crate::index;
 use crate::inputs;
 use crate::interrupt::Interrupt;
 use crate::output::OutputError;
@@ -95,7 +96,16 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let args = session.args;
     let memory = match &args.index {
-        Some(path) => Some(Memory::open(path, args.verify_index)?),
+        Some(path) => {
+            let memory = Memory::open(path, args.verify_index)?;
+            if let Some(weakness) = index::weakness(path) {
+                let text = format!(
+                    "warning: who can change an index can hide that files have changed: {weakness}"
+                );
+                session.say_of(path.as_os_str().as_bytes(), &text);
+            }
+            Some(memory)
+        }
         None => None,
     };
     let names = trees::names(session)?;
