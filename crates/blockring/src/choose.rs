@@ -442,7 +442,7 @@ impl Chooser<'_> {
         // A slab of more blocks than there are is only in the way.
         let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
         let slots_max = slots_max(block_bytes);
-        let hands_over = self.order == Order::InOrder && config.workers.is_some_and(|n| n > 0);
+        let hands_over = self.order == Order::InOrder && hands_over(config, self.system.cores);
         let in_flight =
             |depth: u32| format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes)));
         let (depth_wanted, depth_why) = match (config.depth, &self.tuning) {
@@ -463,9 +463,8 @@ impl Chooser<'_> {
                 return Err(ConfigError::Slab { slots, block_bytes, threads: 1 }.into());
             }
             Some(slots) => (slots, ASKED.to_owned()),
-            // One is read while the other is consumed.
             None if engine.is_synchronous() && hands_over => {
-                (2, "one to read into, one to consume".to_owned())
+                (HANDED_OVER_SLOTS, "some to read into while others are consumed".to_owned())
             }
             None if engine.is_synchronous() => (1, "each is consumed before the next".to_owned()),
             None => (depth_wanted.min(slots_max), "one for each request in flight".to_owned()),
@@ -532,6 +531,10 @@ impl Chooser<'_> {
             (Some(n), Order::InOrder) => {
                 (1, Spread::Asked, format!("asked for {n}; in order, one consumes"))
             }
+            (None, Order::InOrder) if blocks > 1 && hands_over(self.config, self.system.cores) => {
+                let (workers, why) = consumers(self.config);
+                (workers, Spread::AtOnce, why)
+            }
             (None, Order::InOrder) => {
                 (0, Spread::AtOnce, "in order, this thread consumes".to_owned())
             }
@@ -556,6 +559,25 @@ impl Chooser<'_> {
         };
         self.note("workers", value, why);
         (workers, spread)
+    }
+}
+
+/// Blocks that go around where a thread reads them and others consume them, of engines that make one read at a
+/// time.
+const HANDED_OVER_SLOTS: u32 = 4;
+
+/// Whether blocks in order are handed to other threads.
+fn hands_over(config: &Config, cores: u32) -> bool {
+    let threads_max = config.threads_max.unwrap_or(cores);
+    config.workers.map_or(config.consumers > 0 && threads_max > 1, |workers| workers > 0)
+}
+
+/// Threads for consumers of blocks in order, of those that there may be, and why so many.
+fn consumers(config: &Config) -> (u32, String) {
+    let most = config.threads_max.map_or(u32::MAX, |threads| threads.max(2) - 1);
+    match config.consumers > most {
+        true => (most, format!("in order: {} consumers share them", config.consumers)),
+        false => (config.consumers, "in order, a thread for each consumer".to_owned()),
     }
 }
 

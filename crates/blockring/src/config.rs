@@ -266,6 +266,10 @@ pub struct Config {
     /// consumes (and the first need not be the calling thread); in [`Order::InOrder`] one of them
     /// consumes what the calling thread reads, and more than one is the same as one.
     pub workers: Option<u32>,
+    /// In [`Order::InOrder`], when `workers` is not set: how many consumers there are that are worth threads of
+    /// their own, as [`Plan::to_each`](crate::Plan::to_each) gives blocks to. Default: 0, the calling thread
+    /// consumes.
+    pub consumers: u32,
     /// Most threads to use in all, the calling one included, when `workers` is not set. Default: as
     /// many as there are processors for this process. 0 counts as 1.
     pub threads_max: Option<u32>,

@@ -1,18 +1,21 @@
-//! The hand-over of finished blocks from the pump to a consumer thread, and of slots back.
+//! The hand-over of finished blocks from the pump to consumer threads, and of slots back.
+//!
+//! Every block goes into each of the queues, and its slot comes back when all of them are done with it. A queue
+//! has one consumer, to which blocks come in order, or several, which share them.
 //!
 //! Two promises, both checked under loom: nothing that was pushed before the close is lost, and a
-//! pump that sleeps (here, or in its engine) is woken when a slot comes back or the consumer ends.
+//! pump that sleeps (here, or in its engine) is woken when a slot comes back or a consumer ends.
 
 use std::collections::VecDeque;
 
 use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, spin_loop};
 
-/// Blocks of type `T` on their way to the consumer, slots on their way back.
+/// Blocks of type `T` on their way to the consumers, slots on their way back.
 pub(crate) struct Handover<T> {
     state: Mutex<State<T>>,
     /// There is a block, or there will be no more.
     pushed: Condvar,
-    /// A slot came back, or the consumer ended.
+    /// A slot came back, or a consumer ended.
     returned: Condvar,
     /// Counts what the condition variables tell, for those who do not sleep.
     changes: AtomicU32,
@@ -21,25 +24,62 @@ pub(crate) struct Handover<T> {
 }
 
 struct State<T> {
-    blocks: VecDeque<T>,
+    queues: Vec<VecDeque<(u32, T)>>,
+    consumers: Vec<Consumer>,
+    /// By slot: how many of the queues it has not come back from.
+    owed: Vec<usize>,
     returned: Vec<u32>,
-    /// Blocks pushed and not yet given back.
+    /// Slots pushed and not yet back from everywhere.
     lent: usize,
     closed: bool,
-    consumer_ended: bool,
+    /// One of the consumers takes no more: the run is over.
+    ended: bool,
     /// The pump sleeps, or is about to, in its engine, where `returned` does not reach it.
     pump_sleeps: bool,
 }
 
-impl<T> Handover<T> {
-    pub(crate) fn new(spin: bool) -> Handover<T> {
+struct Consumer {
+    queue: usize,
+    /// The slot of the block that it was given.
+    holds: Option<u32>,
+}
+
+impl<T> State<T> {
+    /// A queue is done with a slot.
+    fn release(&mut self, slot: u32) {
+        let owed = &mut self.owed[slot as usize];
+        *owed -= 1;
+        if *owed == 0 {
+            self.returned.push(slot);
+            self.lent -= 1;
+        }
+    }
+
+    /// What waits in the queues was for nothing.
+    fn discard(&mut self) {
+        for queue in 0..self.queues.len() {
+            for (slot, _) in std::mem::take(&mut self.queues[queue]) {
+                self.release(slot);
+            }
+        }
+    }
+}
+
+impl<T: Copy> Handover<T> {
+    /// `threads`: for each queue, how many consumers share it. Consumers are numbered in that order.
+    pub(crate) fn new(spin: bool, threads: &[u32]) -> Handover<T> {
+        let consumers = threads.iter().enumerate().flat_map(|(queue, &threads)| {
+            (0..threads).map(move |_| Consumer { queue, holds: None })
+        });
         Handover {
             state: Mutex::new(State {
-                blocks: VecDeque::new(),
+                queues: threads.iter().map(|_| VecDeque::new()).collect(),
+                consumers: consumers.collect(),
+                owed: Vec::new(),
                 returned: Vec::new(),
                 lent: 0,
                 closed: false,
-                consumer_ended: false,
+                ended: false,
                 pump_sleeps: false,
             }),
             pushed: Condvar::new(),
@@ -78,33 +118,39 @@ impl<T> Handover<T> {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
         drop(state);
-        sign.notify_one();
+        sign.notify_all();
     }
 
-    /// Pump: passes a block on. False when nobody consumes any more; the block is then still ours.
+    /// Pump: passes a block on. False when somebody consumes no more; the block is then still ours.
     #[must_use]
-    pub(crate) fn push(&self, block: T) -> bool {
+    pub(crate) fn push(&self, slot: u32, block: T) -> bool {
         let mut state = self.lock();
-        if state.consumer_ended {
+        if state.ended {
             return false;
         }
-        state.blocks.push_back(block);
+        if state.owed.len() <= slot as usize {
+            state.owed.resize(slot as usize + 1, 0);
+        }
+        state.owed[slot as usize] = state.queues.len();
         state.lent += 1;
+        for queue in &mut state.queues {
+            queue.push_back((slot, block));
+        }
         self.tell(&self.pushed, state);
         true
     }
 
-    /// Pump: takes the slots that came back, without waiting. False when the consumer has ended.
+    /// Pump: takes the slots that came back, without waiting. False when a consumer has ended.
     pub(crate) fn take_returned(&self, slots: &mut Vec<u32>) -> bool {
         let mut state = self.lock();
         slots.append(&mut state.returned);
-        !state.consumer_ended
+        !state.ended
     }
 
-    /// Pump: waits until a slot comes back or the consumer ends.
+    /// Pump: waits until a slot comes back or a consumer ends.
     pub(crate) fn wait_returned(&self) {
         let mut state = self.lock();
-        while state.returned.is_empty() && !state.consumer_ended {
+        while state.returned.is_empty() && !state.ended {
             state = self.wait(&self.returned, state);
         }
     }
@@ -117,7 +163,7 @@ impl<T> Handover<T> {
             return false;
         }
         let mut state = self.lock();
-        state.pump_sleeps = state.returned.is_empty() && !state.consumer_ended;
+        state.pump_sleeps = state.returned.is_empty() && !state.ended;
         state.pump_sleeps
     }
 
@@ -126,25 +172,29 @@ impl<T> Handover<T> {
         let mut state = self.lock();
         state.closed = true;
         if discard {
-            state.lent -= state.blocks.len();
-            state.blocks.clear();
+            state.discard();
         }
         self.tell(&self.pushed, state);
     }
 
-    /// Pump: waits until the consumer holds nothing any more.
+    /// Pump: waits until no consumer holds anything any more.
     pub(crate) fn wait_idle(&self) {
         let mut state = self.lock();
-        while state.lent > 0 && !state.consumer_ended {
+        while state.lent > 0 {
             state = self.wait(&self.returned, state);
         }
     }
 
-    /// Consumer: the next block; `None` after the close.
-    pub(crate) fn next(&self) -> Option<T> {
+    /// Consumer: the next block; `None` after the close, or when another has ended early.
+    pub(crate) fn next(&self, consumer: usize) -> Option<T> {
         let mut state = self.lock();
+        let queue = state.consumers[consumer].queue;
         loop {
-            if let Some(block) = state.blocks.pop_front() {
+            if state.ended {
+                return None;
+            }
+            if let Some((slot, block)) = state.queues[queue].pop_front() {
+                state.consumers[consumer].holds = Some(slot);
                 return Some(block);
             }
             if state.closed {
@@ -154,23 +204,38 @@ impl<T> Handover<T> {
         }
     }
 
-    /// Consumer: gives a slot back. True when the pump's engine must be woken.
+    /// Consumer: is done with its block. True when the pump's engine must be woken.
     #[must_use]
-    pub(crate) fn give_back(&self, slot: u32) -> bool {
+    pub(crate) fn give_back(&self, consumer: usize) -> bool {
         let mut state = self.lock();
-        state.returned.push(slot);
-        state.lent -= 1;
+        let before = state.lent;
+        if let Some(slot) = state.consumers[consumer].holds.take() {
+            state.release(slot);
+        }
+        if state.lent == before {
+            // Others have it still: the pump need not know.
+            return false;
+        }
         let wake = std::mem::take(&mut state.pump_sleeps);
         self.tell(&self.returned, state);
         wake
     }
 
-    /// Consumer: takes no more, for whatever reason. True when the pump's engine must be woken.
+    /// Consumer: has come to its end, or, if it was before the close or `failed`, to one that is the end of the
+    /// run. What it holds, and what waits, goes back. True when the pump's engine must be woken.
     #[must_use]
-    pub(crate) fn end(&self) -> bool {
+    pub(crate) fn end(&self, consumer: usize, failed: bool) -> bool {
         let mut state = self.lock();
-        state.consumer_ended = true;
+        if let Some(slot) = state.consumers[consumer].holds.take() {
+            state.release(slot);
+        }
+        if failed || !state.closed {
+            state.ended = true;
+            state.discard();
+        }
         let wake = std::mem::take(&mut state.pump_sleeps);
+        // (Two signs, one change: nobody who spins misses it.)
+        self.pushed.notify_all();
         self.tell(&self.returned, state);
         wake
     }

@@ -66,6 +66,7 @@ mod engine;
 mod error;
 mod extents;
 mod facts;
+mod fan_out;
 mod handover;
 mod medium;
 mod onward;
@@ -98,6 +99,7 @@ pub use config::{
     SQPOLL_IDLE_MS_MAX, Sqpoll, Uring, WORKERS_MAX,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Narrowed};
+pub use fan_out::Taker;
 pub use onward::{Incomplete, Onward, Passing};
 pub use plan::Plan;
 pub use rate::RateLimit;
@@ -107,7 +109,7 @@ pub use stats::{Bottleneck, Latency, Stats};
 pub use trace::Trace;
 pub use tuning::{Tuning, Tunings};
 pub use unreadable::{BadRange, Mapped};
-pub use workers::Block;
+pub use workers::{Block, ConsumeAnyOrder, ConsumeInOrder};
 
 /// Reads `source` as the facts say and gives each block to `consume`, from the first to the last.
 ///

@@ -21,6 +21,7 @@ use crate::engine;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::extents::Extents;
 use crate::facts::Facts;
+use crate::fan_out::{self, NotDone, Taker};
 use crate::onward::Onward;
 use crate::pipe;
 use crate::profile;
@@ -196,6 +197,16 @@ impl<'s> Plan<'s> {
         }
     }
 
+    /// Threads of consumers, which blocks are handed to in order; 0 where the thread that reads consumes.
+    pub fn consumers(&self) -> u32 {
+        match &self.way {
+            Way::Ring { ring, .. } | Way::Stream { ring, .. } if ring.order == Order::InOrder => {
+                ring.workers
+            }
+            _ => 0,
+        }
+    }
+
     /// What its runs took and did until now, for a [`Config`] with `stats`; `None` without.
     pub fn stats(&self) -> Option<Stats> {
         self.recording.stats()
@@ -235,6 +246,20 @@ impl<'s> Plan<'s> {
         consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
     ) -> Result<(), Error> {
         self.range_any_order(self.all(), consume)
+    }
+
+    /// Reads the whole source, once, and gives each block to each of `takers`: at once, on threads of theirs, if
+    /// the plan was made for [so many consumers](Config::consumers), in order; else on this thread.
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_order`](Plan::in_order).
+    ///
+    /// # Panics
+    ///
+    /// When one of them does; what is in flight is ended first.
+    pub fn to_each(&self, takers: &mut [Taker<'_>]) -> Result<(), Error> {
+        self.run(|| self.read_to_each(self.all(), takers))
     }
 
     /// What a run is over: from where reading starts to the end.
@@ -319,26 +344,53 @@ impl<'s> Plan<'s> {
         range: Range<u64>,
         consume: workers::ConsumeInOrder<'_>,
     ) -> Result<(), ErrorKind> {
-        let read = |range, consume: workers::ConsumeInOrder<'_>| {
-            self.with_job(range, |job, ring| {
-                // Workers that only might start, in any order, are no use here.
-                match ring.workers > 0 && ring.spread == Spread::Asked {
-                    true => workers::hand_over(job, ring, consume),
-                    false => workers::inline(job, ring, consume),
-                }
-            })
-        };
+        self.read_to_each(range, &mut [Taker::InOrder(consume)])
+    }
+
+    fn read_to_each(&self, range: Range<u64>, takers: &mut [Taker<'_>]) -> Result<(), ErrorKind> {
         match &self.way {
-            Way::Whole(_) => self.read_whole(range, consume),
-            Way::Ring { .. } => read(range, consume),
+            Way::Whole(_) => self
+                .read_whole(range, &mut |block| takers.iter_mut().try_for_each(|t| t.take(block))),
+            Way::Ring { .. } => self.pump_to_each(range, takers, &|| Ok(())),
             Way::Stream { asked, .. } => asked.or_refuse(self.source, |refusal| {
-                let mut consume = |block: Block<'_>| {
-                    refusal.check()?;
-                    consume(block)
-                };
-                read(0..u64::MAX, &mut consume)
+                self.pump_to_each(0..u64::MAX, takers, &|| refusal.check())
             }),
         }
+    }
+
+    /// Through the ring. `check`: what is asked before every block.
+    fn pump_to_each(
+        &self,
+        range: Range<u64>,
+        takers: &mut [Taker<'_>],
+        check: &(dyn Fn() -> Result<(), BoxError> + Sync),
+    ) -> Result<(), ErrorKind> {
+        let mut missed = false;
+        let handed_over = self.with_job(range.clone(), |job, ring| {
+            // Workers that only might start, in any order, are no use here.
+            let is_theirs = ring.order == Order::InOrder || ring.spread == Spread::Asked;
+            if ring.workers == 0 || !is_theirs {
+                missed = true;
+                return Ok(());
+            }
+            match fan_out::hand_to_each(job, ring, takers, check) {
+                Err(NotDone::Threads(_)) if ring.spread != Spread::Asked => {
+                    missed = true;
+                    Ok(())
+                }
+                Err(NotDone::Threads(error) | NotDone::Failed(error)) => Err(error),
+                Ok(()) => Ok(()),
+            }
+        });
+        if !missed {
+            return handed_over;
+        }
+        self.with_job(range, |job, ring| {
+            workers::inline(job, ring, &mut |block| {
+                check()?;
+                takers.iter_mut().try_for_each(|taker| taker.take(block))
+            })
+        })
     }
 
     fn read_by_turns(

@@ -1,9 +1,9 @@
-//! Who consumes, and on which threads: this one alone, several that each read for themselves, or one
-//! beside the one that reads.
+//! Who consumes, and on which threads: this one alone, or several that each read for themselves. (Threads that
+//! blocks are handed to are `fan_out.rs`'s.)
 //!
 //! In any order, threads share nothing but the list of extents: each has a ring of its own, reads
 //! what it consumes, and has it in its own cache. (A reader that hands blocks to hashers took 1.6
-//! times as long on a file in the page cache.) In order, finished blocks are handed over.
+//! times as long on a file in the page cache.)
 #![allow(unsafe_code)]
 
 use std::panic;
@@ -15,7 +15,6 @@ use crate::config::Order;
 use crate::engine::{self, Engine, Setup, Waker};
 use crate::error::{BoxError, ErrorKind};
 use crate::extents::Extent;
-use crate::handover::Handover;
 use crate::pump::{Deliver, Finished, Job, Pump, Shape};
 use crate::slab::Slab;
 
@@ -31,9 +30,9 @@ pub struct Block<'a> {
 }
 
 /// A consumer for [`Order::InOrder`].
-pub(crate) type ConsumeInOrder<'a> = &'a mut (dyn FnMut(Block<'_>) -> Result<(), BoxError> + Send);
+pub type ConsumeInOrder<'a> = &'a mut (dyn FnMut(Block<'_>) -> Result<(), BoxError> + Send);
 /// A consumer for [`Order::AnyOrder`].
-pub(crate) type ConsumeAnyOrder<'a> = &'a (dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync);
+pub type ConsumeAnyOrder<'a> = &'a (dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync);
 
 impl Finished {
     /// # Safety
@@ -81,6 +80,11 @@ impl Reader {
         let engine = engine::build(plan.engine, &setup)
             .map_err(|why| ErrorKind::Engine { engine: plan.engine, why })?;
         Ok(Reader { engine, slab, slots, depth, left_over: Vec::new() })
+    }
+
+    /// What wakes this thread when it sleeps in its engine, if that can be.
+    pub(crate) fn waker(&self) -> Option<Waker> {
+        self.engine.waker()
     }
 
     /// Pumps the extents of `job` into what `to` makes.
@@ -249,117 +253,5 @@ impl Drop for StopOnPanic<'_> {
         if thread::panicking() {
             self.0.work.stop();
         }
-    }
-}
-
-/// In order, on a thread of its own, while this one reads.
-pub(crate) fn hand_over(
-    job: &Job<'_>,
-    plan: &RingPlan,
-    consume: ConsumeInOrder<'_>,
-) -> Result<(), ErrorKind> {
-    let mut reader = Reader::new(job, plan, plan.slots, true)?;
-    let waker = reader.engine.waker();
-    let handover = Handover::new(plan.spin);
-    thread::scope(|scope| {
-        let builder = thread::Builder::new().name("blockring".to_owned());
-        let consumer = builder
-            .spawn_scoped(scope, || consume_handed_over(job, &handover, waker.as_ref(), consume))
-            .map_err(|error| ErrorKind::Resource { what: STARTING.to_owned(), error })?;
-        let lender = || Lender { handover: &handover, discard: true };
-        let read = reader.pump(job, plan, Order::InOrder, lender);
-        // What the consumer said comes first: it is why the pump was told that nobody is there.
-        match consumer.join() {
-            Ok(consumed) => consumed.map_err(ErrorKind::Consumer).and(read),
-            Err(payload) => panic::resume_unwind(payload),
-        }
-    })
-}
-
-/// Hands blocks over. Its drop waits until the consumer holds none, so that the memory may go.
-struct Lender<'a> {
-    handover: &'a Handover<Finished>,
-    discard: bool,
-}
-
-impl Deliver for Lender<'_> {
-    fn consumes_here(&self) -> bool {
-        false
-    }
-
-    fn deliver(&mut self, finished: Finished) -> Result<bool, ErrorKind> {
-        match self.handover.push(finished) {
-            true => Ok(false),
-            false => Err(consumer_ended()),
-        }
-    }
-
-    fn take_returned(&mut self, slots: &mut Vec<u32>) -> Result<(), ErrorKind> {
-        match self.handover.take_returned(slots) {
-            true => Ok(()),
-            false => Err(consumer_ended()),
-        }
-    }
-
-    fn wait_returned(&mut self) {
-        self.handover.wait_returned();
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        self.handover.may_sleep()
-    }
-
-    fn finish(&mut self, complete: bool) {
-        self.discard = !complete;
-    }
-}
-
-impl Drop for Lender<'_> {
-    fn drop(&mut self) {
-        self.handover.close(self.discard);
-        self.handover.wait_idle();
-    }
-}
-
-/// Never seen by a caller: the consumer's own error, or its panic, goes before it.
-fn consumer_ended() -> ErrorKind {
-    ErrorKind::Consumer("the consumer ended early".into())
-}
-
-fn consume_handed_over(
-    job: &Job<'_>,
-    handover: &Handover<Finished>,
-    waker: Option<&Waker>,
-    consume: ConsumeInOrder<'_>,
-) -> Result<(), BoxError> {
-    /// Tells the pump that nobody consumes any more, on every way out.
-    struct End<'a>(&'a Job<'a>, &'a Handover<Finished>, Option<&'a Waker>);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.work.stop();
-            if self.1.end() {
-                wake(self.2);
-            }
-        }
-    }
-    let _end = End(job, handover, waker);
-    let mut recorder = job.recording.recorder("consumes", 0);
-    loop {
-        let start = recorder.start();
-        let Some(finished) = handover.next() else { return Ok(()) };
-        recorder.waited_for_device(start);
-        let start = recorder.start();
-        // SAFETY: the pump handed it to us, until we give its slot back.
-        consume(unsafe { finished.block() })?;
-        recorder.consumed(start, finished.extent.len, false);
-        if handover.give_back(finished.slot) {
-            wake(waker);
-        }
-    }
-}
-
-fn wake(waker: Option<&Waker>) {
-    if let Some(wake) = waker {
-        wake();
     }
 }

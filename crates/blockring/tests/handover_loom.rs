@@ -1,4 +1,4 @@
-//! The hand-over between pump and consumer, over every interleaving that loom finds.
+//! The hand-over between pump and consumers, over every interleaving that loom finds.
 //!
 //! The file under test is the library's own, compiled over loom's locks instead of std's.
 
@@ -46,32 +46,42 @@ struct World {
     eventfd: Eventfd,
 }
 
-/// Runs the model with threads that sleep, and with threads that spin.
-fn model(test: fn(Arc<World>)) {
+/// Runs the model with threads that sleep, and with threads that spin; `threads`: of each queue.
+fn model(threads: &'static [u32], test: fn(Arc<World>)) {
     for spin in [false, true] {
+        let is_large = threads.iter().sum::<u32>() > 1;
+        if is_large && spin {
+            // More interleavings than loom goes through, of loops that look again.
+            continue;
+        }
         let mut builder = loom::model::Builder::new();
-        // Threads that spin have ever more interleavings: all with up to so many preemptions.
-        builder.preemption_bound = spin.then_some(2);
+        // Threads that spin have ever more interleavings: all with up to so many preemptions. (And so have more
+        // than two threads.)
+        builder.preemption_bound = (spin || is_large).then_some(2);
         builder.check(move || {
-            test(Arc::new(World { handover: Handover::new(spin), eventfd: Eventfd::new() }));
+            test(Arc::new(World {
+                handover: Handover::new(spin, threads),
+                eventfd: Eventfd::new(),
+            }));
         });
     }
 }
 
-/// The consumer's side, as `workers.rs` has it: one that fails at its n-th block ends without giving
+/// The consumer's side, as `fan_out.rs` has it: one that fails at its n-th block ends without giving
 /// that back. Returns what it consumed.
-fn consume(world: &World, fails_at: usize) -> Vec<u32> {
-    let mut consumed = Vec::new();
-    while let Some(slot) = world.handover.next() {
+fn consume(world: &World, consumer: usize, fails_at: usize) -> Vec<u32> {
+    let (mut consumed, mut failed) = (Vec::new(), false);
+    while let Some(block) = world.handover.next(consumer) {
         if consumed.len() == fails_at {
+            failed = true;
             break;
         }
-        consumed.push(slot);
-        if world.handover.give_back(slot) {
+        consumed.push(block);
+        if world.handover.give_back(consumer) {
             world.eventfd.raise();
         }
     }
-    if world.handover.end() {
+    if world.handover.end(consumer, failed) {
         world.eventfd.raise();
     }
     consumed
@@ -80,10 +90,10 @@ fn consume(world: &World, fails_at: usize) -> Vec<u32> {
 /// A deadlock (a lost wake-up) fails the model: loom reports it.
 #[test]
 fn every_block_is_consumed_and_every_slot_comes_back() {
-    model(|world| {
+    model(&[1], |world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
-            move || consume(&world, usize::MAX)
+            move || consume(&world, 0, usize::MAX)
         });
         // One slot, two blocks: the second waits for the slot to come back.
         let mut free = vec![0];
@@ -92,7 +102,8 @@ fn every_block_is_consumed_and_every_slot_comes_back() {
                 world.handover.wait_returned();
                 assert!(world.handover.take_returned(&mut free));
             }
-            assert!(world.handover.push(free.pop().unwrap()));
+            let slot = free.pop().unwrap();
+            assert!(world.handover.push(slot, slot));
         }
         world.handover.close(false);
         world.handover.wait_idle();
@@ -104,12 +115,12 @@ fn every_block_is_consumed_and_every_slot_comes_back() {
 
 #[test]
 fn a_pump_asleep_in_its_engine_is_woken_by_a_returned_slot() {
-    model(|world| {
+    model(&[1], |world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
-            move || consume(&world, usize::MAX)
+            move || consume(&world, 0, usize::MAX)
         });
-        assert!(world.handover.push(7));
+        assert!(world.handover.push(7, 7));
         let mut returned = Vec::new();
         while returned.is_empty() {
             // No read is in flight that could wake the engine: only the hand-over does.
@@ -127,14 +138,14 @@ fn a_pump_asleep_in_its_engine_is_woken_by_a_returned_slot() {
 
 #[test]
 fn a_consumer_that_ends_early_wakes_the_pump_wherever_it_is() {
-    model(|world| {
+    model(&[1], |world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
-            move || consume(&world, 1)
+            move || consume(&world, 0, 1)
         });
         let mut returned = Vec::new();
         let mut pushed = 0;
-        while world.handover.push(pushed) {
+        while world.handover.push(pushed, pushed) {
             pushed += 1;
             if pushed == 2 {
                 break;
@@ -156,18 +167,87 @@ fn a_consumer_that_ends_early_wakes_the_pump_wherever_it_is() {
 
 #[test]
 fn a_close_that_discards_leaves_the_consumer_nothing() {
-    model(|world| {
+    model(&[1], |world| {
         let consumer = thread::spawn({
             let world = Arc::clone(&world);
-            move || consume(&world, usize::MAX)
+            move || consume(&world, 0, usize::MAX)
         });
-        assert!(world.handover.push(0));
-        assert!(world.handover.push(1));
+        assert!(world.handover.push(0, 0));
+        assert!(world.handover.push(1, 1));
         world.handover.close(true);
         // After this the memory goes: the consumer must hold nothing.
         world.handover.wait_idle();
         let mut returned = Vec::new();
         world.handover.take_returned(&mut returned);
-        assert_eq!(consumer.join().unwrap().len(), returned.len());
+        returned.sort();
+        assert_eq!(returned, [0, 1]);
+        assert!(consumer.join().unwrap().len() <= 2);
+    });
+}
+
+/// Two consumers, each of which sees every block; and a slot that comes back only when both are done with it.
+#[test]
+fn every_queue_gets_every_block() {
+    model(&[1, 1], |world| {
+        let consumers = [0, 1].map(|consumer| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || consume(&world, consumer, usize::MAX))
+        });
+        let mut free = vec![0];
+        for block in [10, 11] {
+            while free.is_empty() {
+                world.handover.wait_returned();
+                assert!(world.handover.take_returned(&mut free));
+            }
+            assert!(world.handover.push(free.pop().unwrap(), block));
+        }
+        world.handover.close(false);
+        world.handover.wait_idle();
+        for consumer in consumers {
+            assert_eq!(consumer.join().unwrap(), [10, 11]);
+        }
+        world.handover.take_returned(&mut free);
+        assert_eq!(free, [0]);
+    });
+}
+
+/// Two consumers that share the blocks of one queue.
+#[test]
+fn one_queue_may_have_several_consumers() {
+    model(&[2], |world| {
+        let consumers = [0, 1].map(|consumer| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || consume(&world, consumer, usize::MAX))
+        });
+        assert!(world.handover.push(0, 0));
+        assert!(world.handover.push(1, 1));
+        world.handover.close(false);
+        world.handover.wait_idle();
+        let mut consumed: Vec<_> =
+            consumers.into_iter().flat_map(|consumer| consumer.join().unwrap()).collect();
+        consumed.sort();
+        assert_eq!(consumed, [0, 1]);
+    });
+}
+
+/// One of two fails: the other ends, the pump hears of it, and nobody holds anything afterwards.
+#[test]
+fn one_consumer_that_fails_ends_the_others() {
+    model(&[1, 1], |world| {
+        let consumers = [(0, 0), (1, usize::MAX)].map(|(consumer, fails_at)| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || consume(&world, consumer, fails_at))
+        });
+        let pushed = world.handover.push(0, 0);
+        let mut returned = Vec::new();
+        while pushed && world.handover.take_returned(&mut returned) {
+            world.handover.wait_returned();
+            returned.clear();
+        }
+        world.handover.close(true);
+        world.handover.wait_idle();
+        for consumer in consumers {
+            assert!(consumer.join().unwrap().len() <= 1);
+        }
     });
 }

@@ -14,10 +14,11 @@ use blockring::{
 };
 use clap::{ArgGroup, Parser};
 use ringsum::many::JOBS_MAX;
+use ringsum::{Algorithm, Algorithms, BLAKE2B_BYTES};
 
 use crate::values::{
-    ConsumeArg, HugePagesArg, PassingArg, Pattern, StatsFormat, When, one_of, parse_block_bytes,
-    parse_glob, parse_io_priority, parse_rate,
+    AlgorithmArg, ConsumeArg, HugePagesArg, PassingArg, Pattern, StatsFormat, When, one_of,
+    parse_algorithm, parse_block_bytes, parse_glob, parse_io_priority, parse_rate,
 };
 
 const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
@@ -27,7 +28,7 @@ const PIPES: &str = "Pipes (docs/pipes.md)";
 const TREES: &str = "Trees and lists of files (docs/trees.md)";
 const INDEXES: &str = "What has not changed (docs/index.md)";
 
-/// Print or check BLAKE3 hashes, at the speed of the device
+/// Print or check BLAKE3 and other digests, at the speed of the device
 ///
 /// With no FILE, or when FILE is -, read standard input; with -r and no FILE, the current directory. A drop-in replacement for b3sum.
 #[derive(Parser, Debug, PartialEq)]
@@ -48,6 +49,12 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
+    /// Which digest; may be repeated, and the file is read once. `list` lists them, with how fast they are here
+    ///
+    /// With several, lines are BSD-style. With --check, it is that of lines that do not say which. MD5, SHA-1, xxHash and CRC-32C find damage, and are no defence against people who make files on purpose (docs/algorithms.md).
+    #[arg(short, long, value_name = "NAME", value_parser = parse_algorithm())]
+    pub(crate) algorithm: Vec<AlgorithmArg>,
+
     /// Use the keyed mode, with the 32-byte key from standard input
     #[arg(long)]
     pub(crate) keyed: bool,
@@ -56,9 +63,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CONTEXT", conflicts_with = "keyed")]
     pub(crate) derive_key: Option<String>,
 
-    /// The number of output bytes, before hex encoding
-    #[arg(short, long, value_name = "LEN", default_value_t = 32)]
-    pub(crate) length: u64,
+    /// The number of output bytes, before hex encoding: of BLAKE3 (default: 32), and of blake2b (1 to 64; default: 64)
+    #[arg(short, long, value_name = "LEN")]
+    pub(crate) length: Option<u64>,
 
     /// The first output byte, before hex encoding
     #[arg(long, value_name = "SEEK", default_value_t = 0)]
@@ -82,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) raw: bool,
 
-    /// Write BSD-style lines: BLAKE3 (FILE) = HASH
+    /// Write BSD-style lines: BLAKE3 (FILE) = HASH; always with several algorithms
     #[arg(long)]
     pub(crate) tag: bool,
 
@@ -412,6 +419,35 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// What to make of files: BLAKE3, unless something was asked for.
+    pub(crate) fn algorithms(&self) -> Algorithms {
+        let mut asked = self.algorithm.iter().filter_map(|algorithm| match algorithm {
+            AlgorithmArg::Is(Algorithm::Blake2b(_)) => {
+                let bytes = self.length.and_then(|bytes| bytes.try_into().ok());
+                Some(Algorithm::Blake2b(bytes.unwrap_or(BLAKE2B_BYTES)))
+            }
+            AlgorithmArg::Is(algorithm) => Some(*algorithm),
+            AlgorithmArg::List => None,
+        });
+        let Some(first) = asked.next() else { return Algorithms::default() };
+        let mut algorithms = Algorithms::from(first);
+        for algorithm in asked {
+            // Once is enough.
+            algorithms.add(algorithm);
+        }
+        algorithms
+    }
+
+    /// Whether digests are to be listed, and nothing else is to be done.
+    pub(crate) fn lists_algorithms(&self) -> bool {
+        self.algorithm.contains(&AlgorithmArg::List)
+    }
+
+    /// Bytes of BLAKE3's output.
+    pub(crate) fn blake3_bytes(&self) -> u64 {
+        self.length.unwrap_or(blake3::OUT_LEN as u64)
+    }
+
     /// Whether the input goes on to somewhere.
     pub(crate) fn passes_on(&self) -> bool {
         self.pass_through.is_some() || !self.tee.is_empty()
@@ -429,6 +465,7 @@ impl Args {
             depth: self.depth,
             slots: self.slots,
             workers: self.workers,
+            consumers: 0,
             threads_max: threads_max.map(|n| n.try_into().unwrap_or(u32::MAX)),
             pool_threads: self.pool_threads,
             in_order: self.in_order,

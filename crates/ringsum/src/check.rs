@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ringsum::Digest;
+use ringsum::checkfile::Wanted;
 use ringsum::many::{Failure, Hashed, Outcome, Task, ToHash};
 
 use crate::Status;
@@ -20,7 +20,7 @@ use crate::extra::{Listed, report_extra};
 use crate::hash::{length, run_together};
 use crate::inputs::is_stdin;
 use crate::json;
-use crate::lists::{Line, Lines, OwnedEntry, lines_of};
+use crate::lists::{Line, Lines, OwnedEntry, known_of, lines_of};
 use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees::{self, Looked};
@@ -99,9 +99,10 @@ fn check_lists(
 fn task_of(session: &Session<'_>, line: Line) -> Task<Said> {
     let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
     let path = Path::new(OsStr::from_bytes(&entry.name));
+    let algorithms = Some(entry.algorithms());
     let found = match trees::look(path.to_owned()) {
         Looked::File(file) if file.is_regular || is_stdin(path) || session.args.allow_special => {
-            Ok(ToHash { alone: file.alone || !session.shares(), ..file })
+            Ok(ToHash { alone: file.alone || !session.shares(), algorithms, ..file })
         }
         Looked::File(_) => {
             let what = trees::what_is(path);
@@ -160,8 +161,7 @@ impl<'a> Checking<'a> {
                 let args = self.session.args;
                 // What makes the check fail is named; what is only counted is named on demand, as by GNU.
                 if args.warn || (!args.lenient && !args.status) {
-                    let text =
-                        format!("{number}: improperly formatted BLAKE3 checksum line: {why}");
+                    let text = format!("{number}: improperly formatted checksum line: {why}");
                     self.session.say_of(&list, &text);
                 }
                 Ok(())
@@ -236,8 +236,7 @@ impl<'a> Checking<'a> {
             Ok(hashed) => hashed,
         };
         self.session.progress.show(&entry.name);
-        let digest = hashed.digest();
-        match digest.is_some_and(|digest| is_expected(digest, args.seek, &entry.digest)) {
+        match entry.is_met_by(hashed, args.seek) {
             true => {
                 self.counts.matched += 1;
                 match args.quiet {
@@ -264,18 +263,31 @@ impl<'a> Checking<'a> {
             return Ok(());
         }
         if args.json {
-            let expected = hex::encode(&entry.digest);
+            let expected = hex::encode(&entry.first.digest);
             let mut object = json::object(&entry.name, status).with("expected", expected);
+            let algorithms = entry.algorithms();
+            if !algorithms.is_blake3() {
+                let digests = entry.wanted().map(|wanted| {
+                    (wanted.algorithm.name().to_owned(), hex::encode(&wanted.digest).into())
+                });
+                let digests: serde_json::Map<_, _> = digests.collect();
+                object = object.with("expected_digests", digests);
+            }
             match hashed {
                 Err(failure) => object = object.with_failure(failure),
                 Ok(hashed) => {
                     object = object.with_stamp(hashed.stamp.as_ref());
-                    if let Some(digest) = hashed.digest() {
-                        let mut found = vec![0; entry.digest.len()];
-                        let mut reader = digest.reader();
-                        reader.set_position(args.seek);
-                        reader.fill(&mut found);
+                    let Wanted { algorithm, digest } = &entry.first;
+                    if let Some(found) = hashed.value(*algorithm, args.seek, digest.len()) {
                         object = object.with("hash", hex::encode(found));
+                    }
+                    if !algorithms.is_blake3() {
+                        let digests = entry.wanted().filter_map(|Wanted { algorithm, digest }| {
+                            let found = hashed.value(*algorithm, args.seek, digest.len())?;
+                            Some((algorithm.name().to_owned(), hex::encode(found).into()))
+                        });
+                        let digests: serde_json::Map<_, _> = digests.collect();
+                        object = object.with("digests", digests);
                     }
                 }
             }
@@ -291,16 +303,6 @@ impl<'a> Checking<'a> {
         let line = [&output.name(&entry.listed), &b": "[..], &text, end].concat();
         self.session.progress.suspend(|| output.write(&line))
     }
-}
-
-/// Compares as many bytes as the line has, from `seek` on, in constant time as far as is possible for
-/// a length that is not known beforehand.
-pub(crate) fn is_expected(digest: &Digest, seek: u64, expected: &[u8]) -> bool {
-    let mut found = vec![0; expected.len()];
-    let mut reader = digest.reader();
-    reader.set_position(seek);
-    reader.fill(&mut found);
-    found.iter().zip(expected).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
 
 /// GNU's closing words.
@@ -324,11 +326,12 @@ fn warn(session: &Session<'_>, counts: &Counts) {
 /// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
 fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
     let (lists, zero, special) = (lists.to_vec(), session.args.zero, session.args.allow_special);
+    let asked = session.asked();
     session.progress.count_ahead(move |ahead| {
         for list in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(0, &list, file, zero) {
+            for line in Lines::new(0, &list, file, zero, known_of(&asked, &list)) {
                 if let Line::Entry(entry) = line {
                     let path = Path::new(OsStr::from_bytes(&entry.name));
                     ahead.add(length(path, special).unwrap_or(0));

@@ -5,10 +5,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringsum::many::{Outcome, Place, Task, ToHash};
+use ringsum::checkfile::Wanted;
+use ringsum::many::{Hashed, Outcome, Place, Task, ToHash};
 use ringsum::walk::{Kind, Walk};
+use ringsum::{Algorithm, Algorithms};
 
-use crate::check::is_expected;
 use crate::hash::run_together;
 use crate::json;
 use crate::lists::OwnedEntry;
@@ -79,9 +80,9 @@ enum Tag {
 /// Walks the directories, and says of each file that is in no list that it is extra, or that it is one of
 /// the missing ones.
 pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Result<FoundExtra> {
-    let mut by_digest: HashMap<&[u8], Vec<&OwnedEntry>> = HashMap::new();
+    let mut missing = Missing::default();
     for entry in &listed.missing {
-        by_digest.entry(&entry.digest[..16]).or_default().push(entry);
+        missing.add(entry);
     }
     let mut found = FoundExtra::default();
     let mut walks = Vec::new();
@@ -97,6 +98,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
     // Without anything missing, there is nothing to recognize.
     let (hashes, alone) = (!listed.missing.is_empty(), !session.shares());
     let mut directories = Directories::default();
+    let algorithms = missing.algorithms;
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
@@ -107,13 +109,13 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
             Kind::File if !listed.names.contains(&key()) => {
                 let (device, inode) = (entry.device(), entry.inode());
                 let place = Place::Entry(entry);
-                let file = ToHash { place, device, inode, is_regular: true, alone };
+                let file = ToHash { place, device, inode, is_regular: true, alone, algorithms };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
             }
             _ => None,
         }
     });
-    let tell = |outcome| tell(session, outcome, &by_digest, &mut found);
+    let tell = |outcome| tell(session, outcome, &missing, &mut found);
     run_together(session, tasks.map(Some), None, tell, &|| ())?;
     Ok(found)
 }
@@ -121,7 +123,7 @@ pub(crate) fn report_extra(session: &Session<'_>, listed: Listed) -> anyhow::Res
 fn tell(
     session: &Session<'_>,
     Outcome { task, result }: Outcome<Tag>,
-    missing: &HashMap<&[u8], Vec<&OwnedEntry>>,
+    missing: &Missing<'_>,
     found: &mut FoundExtra,
 ) -> Result<(), OutputError> {
     let name = match (&task.tag, &result) {
@@ -138,16 +140,41 @@ fn tell(
         (Tag::Extra(name), _) => name,
     };
     found.extra += 1;
-    let digest = result.as_ref().and_then(|result| result.as_ref().ok()?.digest());
-    let from = digest.and_then(|digest| {
-        let mut key = [0; 16];
-        let mut reader = digest.reader();
-        reader.set_position(session.args.seek);
-        reader.fill(&mut key);
-        let same = |entry: &&&OwnedEntry| is_expected(digest, session.args.seek, &entry.digest);
-        missing.get(&key[..])?.iter().find(same).copied()
-    });
+    let hashed = result.as_ref().and_then(|result| result.as_ref().ok());
+    let from = hashed.and_then(|hashed| missing.find(hashed, session.args.seek));
     say(session, name, from)
+}
+
+/// Bytes of a digest that entries are looked up by.
+const KEY_BYTES: usize = 4;
+
+/// Entries whose file is missing, by the first digest that each has.
+#[derive(Default)]
+struct Missing<'a> {
+    by_digest: HashMap<(Algorithm, [u8; KEY_BYTES]), Vec<&'a OwnedEntry>>,
+    /// What files have to be hashed with to be recognized.
+    algorithms: Option<Algorithms>,
+}
+
+impl<'a> Missing<'a> {
+    fn add(&mut self, entry: &'a OwnedEntry) {
+        for Wanted { algorithm, .. } in entry.wanted() {
+            self.algorithms.get_or_insert_with(|| (*algorithm).into()).add(*algorithm);
+        }
+        let Wanted { algorithm, digest } = &entry.first;
+        if let Some(key) = digest.first_chunk() {
+            self.by_digest.entry((*algorithm, *key)).or_default().push(entry);
+        }
+    }
+
+    /// The entry that a file is what it says.
+    fn find(&self, hashed: &Hashed, seek: u64) -> Option<&'a OwnedEntry> {
+        self.algorithms?.as_slice().iter().find_map(|algorithm| {
+            let value = hashed.value(*algorithm, seek, KEY_BYTES)?;
+            let entries = self.by_digest.get(&(*algorithm, *value.first_chunk()?))?;
+            entries.iter().find(|entry| entry.is_met_by(hashed, seek)).copied()
+        })
+    }
 }
 
 /// `NAME: EXTRA`, or `OLD: MOVED to NAME`.

@@ -167,6 +167,7 @@ pub(crate) fn run_together<T: Send>(
     };
     let options = ManyOptions {
         hash: &session.options,
+        algorithms: session.algorithms,
         jobs: session.args.jobs.map(|jobs| jobs as usize),
         unordered: session.args.unordered,
         known,
@@ -197,15 +198,16 @@ fn alone(session: &Session<'_>, file: Option<&ToHash>) -> Result<Hashed, Failure
     let Some(file) = file else {
         return Err(Failure::Alone("there is nothing to read".to_owned()));
     };
+    let algorithms = file.algorithms.unwrap_or(session.algorithms);
     let path = match &file.place {
         Place::Path(path) if !file.is_regular => {
-            return session.hash(path).map_err(DigestError::into_failure);
+            return session.hash(path, &algorithms).map_err(DigestError::into_failure);
         }
         Place::Path(path) => Cow::Borrowed(&**path),
         Place::Entry(entry) => Cow::Owned(PathBuf::from(OsString::from_vec(entry.path()))),
     };
     let source = file.open()?;
-    let hashed = session.hash_source(&source, &path);
+    let hashed = session.hash_source(&source, &path, &algorithms);
     hashed.map_err(|error| file.named(&source, error.into_failure()))
 }
 
@@ -252,12 +254,12 @@ impl<'a> Telling<'a> {
                 }
                 match &task.file {
                     Some(ToHash { place: Place::Entry(entry), .. })
-                        if self.session.args.tree_digest =>
+                        if self.session.args.tree_digest
+                            && let Some(hash) = hashed.hash() =>
                     {
                         let is_executable =
                             hashed.stamp.is_some_and(|stamp| stamp.mode & 0o100 != 0);
-                        let hash = *hashed.hash().as_bytes();
-                        let node = Node::File { hash: &hash, is_executable };
+                        let node = Node::File { hash: hash.as_bytes(), is_executable };
                         self.tree.add(&entry.relative_path(), node);
                         Ok(())
                     }

@@ -15,8 +15,10 @@
 //! Parts can be hashed elsewhere, or earlier: [`hash_range`] gives the chaining value of an aligned
 //! range, and [`Tree`] puts such values together.
 
+mod algorithm;
 pub mod checkfile;
 pub mod many;
+mod sums;
 mod tree;
 pub mod tree_digest;
 #[cfg(feature = "tuned")]
@@ -29,11 +31,16 @@ use std::sync::{Mutex, PoisonError};
 
 use blake3::hazmat;
 use blockring::{
-    BadRange, Block, BoxError, CacheMode, Config, EngineKind, Mapped, Onward, Order, Plan, Source,
+    BadRange, Block, BoxError, CacheMode, EngineKind, Mapped, Onward, Order, Plan, Source,
 };
 
+use sums::Running;
+
+pub use algorithm::{Algorithm, Algorithms, BLAKE2B_BYTES, OrderedDigest, Sum};
 pub use blake3;
-pub use blockring;
+pub use blockring::{self, Config};
+pub use many::Found;
+pub use sums::{digest_file, digest_planned, plan_digests, plan_sums, sums_planned};
 pub use tree::{Subtree, Tree, TreeError};
 
 /// Which of BLAKE3's functions.
@@ -97,6 +104,15 @@ impl Digest {
         let mut bytes = [0; blake3::OUT_LEN];
         self.0.clone().fill(&mut bytes);
         bytes.into()
+    }
+
+    /// So many bytes of the extended output, from `seek` on.
+    pub fn bytes(&self, seek: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let mut reader = self.reader();
+        reader.set_position(seek);
+        reader.fill(&mut bytes);
+        bytes
     }
 
     /// The extended output, from its start; `set_position` seeks in it.
@@ -205,16 +221,17 @@ pub fn hash_planned(
 pub fn map_errors(
     plan: &Plan<'_>,
     mode: &Mode,
+    algorithms: &Algorithms,
     observe: &(dyn Fn(u64) + Sync),
     mut bad: impl FnMut(BadRange),
-) -> Result<Option<Digest>, Error> {
+) -> Result<Option<Found>, Error> {
     if plan.engine() == EngineKind::Null {
         return Err(Error::NothingRead);
     }
-    let (mut hasher, mut is_whole) = (mode.hasher(), true);
+    let (mut running, mut is_whole) = (Running::new(mode, algorithms), true);
     let bytes = plan.map_errors(observe, |mapped| {
         match mapped {
-            Mapped::Block(block) if is_whole => drop(hasher.update(block.bytes)),
+            Mapped::Block(block) if is_whole => running.update(block.bytes),
             Mapped::Block(_) => {}
             Mapped::Bad(range) => {
                 is_whole = false;
@@ -223,11 +240,11 @@ pub fn map_errors(
         }
         Ok(())
     })?;
-    Ok((is_whole && bytes == 0).then(|| Digest(hasher.finalize_xof())))
+    Ok((is_whole && bytes == 0).then(|| running.finish()))
 }
 
-/// Hashes a stream as [`hash_planned`] does, while all of it goes on to `onward`. The plan must be of a source
-/// that is [read as a stream](Source::from_stream), and for any order.
+/// Hashes a stream as [`sums_planned`] does, while all of it goes on to `onward`. The plan must be one of
+/// [`plan_passed_on`].
 ///
 /// # Errors
 ///
@@ -240,12 +257,44 @@ pub fn map_errors(
 pub fn hash_passed_on(
     plan: &Plan<'_>,
     mode: &Mode,
+    algorithms: &Algorithms,
     onward: &mut Onward,
     observe: &(dyn Fn(u64) + Sync),
-) -> Result<Digest, Error> {
-    let stream = StreamTree::new(mode);
-    plan.pass_on(onward, |block| stream.add(&block, observe))?;
-    stream.finish()
+) -> Result<Found, Error> {
+    if algorithms.is_blake3() {
+        let stream = StreamTree::new(mode);
+        plan.pass_on(onward, |block| stream.add(&block, observe))?;
+        return Ok(Found::Read(stream.finish()?));
+    }
+    let running = Mutex::new((Running::new(mode, algorithms), 0));
+    plan.pass_on(onward, |block| {
+        let (running, next) = &mut *running.lock().unwrap_or_else(PoisonError::into_inner);
+        if block.offset != *next {
+            return Err("blocks came out of order".into());
+        }
+        running.update(block.bytes);
+        *next += block.bytes.len() as u64;
+        observe(block.bytes.len() as u64);
+        Ok(())
+    })?;
+    Ok(running.into_inner().unwrap_or_else(PoisonError::into_inner).0.finish())
+}
+
+/// The plan for a source that is [read as a stream](Source::from_stream) and goes on to somewhere: on one thread,
+/// where `algorithms` need it in order.
+///
+/// # Errors
+///
+/// See [`Plan::choose`].
+pub fn plan_passed_on<'s>(
+    source: &'s Source,
+    config: &Config,
+    algorithms: &Algorithms,
+) -> Result<Plan<'s>, Error> {
+    match algorithms.is_blake3() {
+        true => plan(source, config),
+        false => plan(source, &Config { workers: Some(0), ..config.clone() }),
+    }
 }
 
 /// A stream on its way to its hash. Its blocks are subtrees, if there is more than one; whether there is, the

@@ -5,7 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringsum::checkfile::{self, Entry, LINE_BYTES_MAX};
+use ringsum::checkfile::{Known, LINE_BYTES_MAX, Malformed, Reader, Resolved, Wanted};
+use ringsum::many::Hashed;
+use ringsum::{Algorithm, Algorithms};
 
 use crate::inputs::Patient;
 use crate::session::Session;
@@ -34,14 +36,45 @@ pub(crate) enum Line {
     },
 }
 
-/// An [`Entry`] that outlives its line.
+/// A [`Resolved`] entry that outlives its line.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnedEntry {
     /// The place of its list among the lists.
     pub(crate) place: usize,
-    pub(crate) digest: Vec<u8>,
+    pub(crate) first: Wanted,
+    pub(crate) more: Vec<Wanted>,
+    /// Bytes that the file should have.
+    pub(crate) size: Option<u64>,
     pub(crate) name: Vec<u8>,
     pub(crate) listed: Vec<u8>,
+}
+
+impl OwnedEntry {
+    /// Each digest that the file should have: at least one.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = &Wanted> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// What to make of the file.
+    pub(crate) fn algorithms(&self) -> Algorithms {
+        let mut algorithms = Algorithms::from(self.first.algorithm);
+        for Wanted { algorithm, .. } in &self.more {
+            algorithms.add(*algorithm);
+        }
+        algorithms
+    }
+
+    /// Whether a file is what its line says, in all that it says.
+    pub(crate) fn is_met_by(&self, hashed: &Hashed, seek: u64) -> bool {
+        let size = self.size.zip(hashed.stamp.as_ref());
+        size.is_none_or(|(size, stamp)| size == stamp.len)
+            && self.wanted().all(|wanted| hashed.is(wanted.algorithm, seek, &wanted.digest))
+    }
+}
+
+/// What is known of the digests of a list: what was asked for, and its name.
+pub(crate) fn known_of(asked: &[Algorithm], list: &Path) -> Known {
+    Known::new(asked, &[], Some(list.as_os_str().as_bytes()))
 }
 
 /// Opens a list, and gives what its lines come to; an error instead, if it cannot be opened.
@@ -51,7 +84,10 @@ pub(crate) fn lines_of(
     list: &Path,
 ) -> Box<dyn Iterator<Item = Line> + Send> {
     match session.open_list(list) {
-        Ok(file) => Box::new(Lines::new(place, list, file, session.args.zero)),
+        Ok(file) => {
+            let known = known_of(&session.asked(), list);
+            Box::new(Lines::new(place, list, file, session.args.zero, known))
+        }
         Err(error) => {
             let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
             Box::new(std::iter::once(Line::BadList { list, why }))
@@ -66,6 +102,8 @@ pub(crate) struct Lines {
     reader: BufReader<Patient>,
     /// Lines end with NUL.
     zero: bool,
+    format: Reader,
+    known: Known,
     line: Vec<u8>,
     number: u64,
     entries: u64,
@@ -73,12 +111,14 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(place: usize, list: &Path, file: File, zero: bool) -> Lines {
+    pub(crate) fn new(place: usize, list: &Path, file: File, zero: bool, known: Known) -> Lines {
         Lines {
             place,
             list: list.as_os_str().as_bytes().to_vec(),
             reader: BufReader::new(Patient(file)),
             zero,
+            format: if zero { Reader::zero() } else { Reader::new() },
+            known,
             line: Vec::new(),
             number: 0,
             entries: 0,
@@ -102,20 +142,14 @@ impl Lines {
         Ok(true)
     }
 
-    fn parse(&self) -> Result<Option<OwnedEntry>, checkfile::Malformed> {
+    fn parse(&mut self) -> Result<Option<OwnedEntry>, Malformed> {
         let line = &self.line[..];
         let first = self.number == 1;
         let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| first).unwrap_or(line);
-        let entry = match self.zero {
-            true => checkfile::parse_zero(line),
-            false => checkfile::parse(line),
-        };
-        Ok(entry?.map(|Entry { digest, name, listed }| OwnedEntry {
-            place: self.place,
-            digest,
-            name: name.into_owned(),
-            listed: listed.into_owned(),
-        }))
+        let Some(entry) = self.format.line(line)? else { return Ok(None) };
+        let Resolved { first, more, size, name, listed } = entry.resolve(&self.known)?;
+        let (name, listed) = (name.into_owned(), listed.into_owned());
+        Ok(Some(OwnedEntry { place: self.place, first, more, size, name, listed }))
     }
 }
 

@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod ahead;
+mod algorithms;
 mod args;
 mod check;
 mod ends;
@@ -75,6 +76,10 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
             return Ok(Status::Success);
         }
     };
+    if args.lists_algorithms() {
+        algorithms::print(&Output::new(To::Stdout)?)?;
+        return Ok(Status::Success);
+    }
     let session = Session::new(&args, messages)?;
     match (args.check, args.passes_on()) {
         (true, _) => check::run(&session),

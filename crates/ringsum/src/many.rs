@@ -30,8 +30,9 @@ use blockring::{BadRange, Change, Config, ErrorKind, Shared, Source, SourceKind,
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
+use crate::sums::Running;
 use crate::walk;
-use crate::{Digest, Error, Mode, Options, TreeError};
+use crate::{Algorithm, Algorithms, Digest, Error, Mode, Options, Sum, TreeError};
 
 use sequence::Run;
 pub use turns::Stop;
@@ -68,6 +69,8 @@ pub struct ToHash {
     pub is_regular: bool,
     /// Whether it is read alone though it is a regular file.
     pub alone: bool,
+    /// What to make of it, if that is something else than of the others.
+    pub algorithms: Option<Algorithms>,
 }
 
 /// Where a file is found.
@@ -101,34 +104,59 @@ pub struct Hashed {
 /// Where a hash comes from.
 #[derive(Debug)]
 pub enum Found {
-    /// The file was read.
+    /// The file was read, and BLAKE3 is all that was wanted.
     Read(Digest),
+    /// It was read, for other digests, too: in the order in which they were asked for.
+    Each(Vec<Sum>),
     /// It had not changed since it was hashed.
     Known(blake3::Hash),
 }
 
 impl Hashed {
     /// What was made of the content of `source`.
-    pub fn read(digest: Digest, source: &Source) -> Hashed {
+    pub fn read(found: Found, source: &Source) -> Hashed {
         let is_whole = source.kind() == SourceKind::File && source.start() == 0;
         let stamp = is_whole.then(|| source.stamp());
-        Hashed { found: Found::Read(digest), stamp, device: source.device() }
+        Hashed { found, stamp, device: source.device() }
     }
 
-    /// The usual 32 bytes.
-    pub fn hash(&self) -> blake3::Hash {
+    /// The usual 32 bytes of BLAKE3; `None` where others were asked for.
+    pub fn hash(&self) -> Option<blake3::Hash> {
         match &self.found {
-            Found::Read(digest) => digest.hash(),
-            Found::Known(hash) => *hash,
+            Found::Known(hash) => Some(*hash),
+            _ => self.digest().map(Digest::hash),
         }
     }
 
-    /// The extended output; `None` where the file was not read.
+    /// BLAKE3's extended output; `None` where the file was not read, or not for that.
     pub fn digest(&self) -> Option<&Digest> {
         match &self.found {
             Found::Read(digest) => Some(digest),
+            Found::Each(sums) => sums.iter().find_map(|sum| match sum {
+                Sum::Blake3(digest) => Some(digest),
+                Sum::Other(..) => None,
+            }),
             Found::Known(_) => None,
         }
+    }
+
+    /// What `algorithm` made of it, of BLAKE3 so many bytes from `seek` on; `None` if that was not wanted.
+    pub fn value(&self, algorithm: Algorithm, seek: u64, len: usize) -> Option<Vec<u8>> {
+        if algorithm == Algorithm::Blake3 {
+            return self.digest().map(|digest| digest.bytes(seek, len));
+        }
+        let Found::Each(sums) = &self.found else { return None };
+        let sum = sums.iter().find(|sum| sum.algorithm() == algorithm)?;
+        Some(sum.bytes(seek, len))
+    }
+
+    /// Whether `algorithm` made of it what is expected: of BLAKE3, as many bytes as are, from `seek` on. Takes as
+    /// long for any difference, as far as is possible for a length that is not known beforehand.
+    pub fn is(&self, algorithm: Algorithm, seek: u64, expected: &[u8]) -> bool {
+        self.value(algorithm, seek, expected.len()).is_some_and(|found| {
+            let differences = found.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
+            found.len() == expected.len() && differences == 0
+        })
     }
 
     /// What `stat` says of such a file does not tell whether its content has changed.
@@ -258,6 +286,8 @@ impl fmt::Display for BadRanges {
 pub struct ManyOptions<'a, T> {
     /// How to hash and to read.
     pub hash: &'a Options,
+    /// What to make of files.
+    pub algorithms: Algorithms,
     /// Threads of each device that open and read small files; default: [`JOBS`], and 1 on a device that
     /// turns. Large files have as many more as there are processors, 4 at most.
     pub jobs: Option<usize>,
@@ -500,6 +530,7 @@ pub fn look_at(path: &Path) -> io::Result<Option<ToHash>> {
         inode: stat.st_ino,
         is_regular: kind.is_file(),
         alone: false,
+        algorithms: None,
     }))
 }
 
@@ -507,7 +538,12 @@ fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The hash of bytes that are all there.
-fn digest_of(mode: &Mode, bytes: &[u8]) -> Digest {
-    Digest(mode.hasher().update(bytes).finalize_xof())
+/// What is made of bytes that are all there.
+fn found_in(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -> Found {
+    if algorithms.is_blake3() {
+        return Found::Read(Digest(mode.hasher().update(bytes).finalize_xof()));
+    }
+    let mut running = Running::new(mode, algorithms);
+    running.update(bytes);
+    running.finish()
 }

@@ -16,25 +16,26 @@ pub(crate) fn hash(
     path: &Path,
 ) -> Result<Hashed, DigestError> {
     let source = plan.source();
-    let (mode, observe) = (&session.options.mode, |bytes| session.progress.add(bytes));
+    let (mode, algorithms) = (&session.options.mode, &session.algorithms);
+    let observe = |bytes| session.progress.add(bytes);
     if source.len().is_none() {
         // A regular file that says it is empty, or one of those of /proc.
         return match source.kind() {
             SourceKind::File if source.start() == 0 => {
-                Ok(Hashed::read(ringsum::hash_planned(plan, mode, &observe)?, source))
+                Ok(Hashed::read(ringsum::sums_planned(plan, mode, algorithms, &observe)?, source))
             }
             kind => Err(DigestError::NoPlaces(kind.name())),
         };
     }
     let mut ranges = BadRanges::default();
-    let digest = ringsum::map_errors(plan, mode, &observe, |range| {
+    let found = ringsum::map_errors(plan, mode, algorithms, &observe, |range| {
         if !session.args.json {
             session.say_of(path.as_os_str().as_bytes(), &line(&range));
         }
         ranges.add(range);
     })?;
-    let digest = digest.ok_or(DigestError::Unreadable(ranges))?;
-    Ok(Hashed::read(digest, source))
+    let found = found.ok_or(DigestError::Unreadable(ranges))?;
+    Ok(Hashed::read(found, source))
 }
 
 fn line(range: &BadRange) -> String {

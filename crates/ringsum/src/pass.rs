@@ -28,7 +28,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     session.progress.expect(|| crate::hash::length(path, true));
     let (mut onward, copies) = open_onward(session)?;
     let (result, mut status) = match hash(session, &source, path, &mut onward, &copies) {
-        Ok(digest) => (Ok(Hashed::read(digest, &source)), Status::Success),
+        Ok(found) => (Ok(Hashed::read(found, &source)), Status::Success),
         Err(error) => (Err(error), Status::Failure),
     };
     // Even if not all of it came: what did is theirs.
@@ -72,8 +72,9 @@ fn hash(
     path: &Path,
     onward: &mut Onward,
     copies: &[File],
-) -> Result<ringsum::Digest, ringsum::Error> {
-    let mut plan = ringsum::plan(source, &session.options.config)?;
+) -> Result<ringsum::Found, ringsum::Error> {
+    let algorithms = &session.algorithms;
+    let mut plan = ringsum::plan_passed_on(source, &session.options.config, algorithms)?;
     plan.note_onward(onward);
     for copy in copies {
         // Only now, when all that was asked for can be had. What has no length has none to lose.
@@ -81,7 +82,7 @@ fn hash(
     }
     let observe = |bytes| session.progress.add(bytes);
     session.carry_out(&plan, path, || {
-        ringsum::hash_passed_on(&plan, &session.options.mode, onward, &observe)
+        ringsum::hash_passed_on(&plan, &session.options.mode, algorithms, onward, &observe)
     })
 }
 

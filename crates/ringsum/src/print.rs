@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use blockring::Stamp;
-use ringsum::Digest;
 use ringsum::checkfile::{self, Style};
 use ringsum::many::{Failure, Found, Hashed};
+use ringsum::{Algorithm, Digest, Sum};
 
 use crate::json;
 use crate::output::OutputError;
@@ -28,8 +28,16 @@ impl<'a> Printer<'a> {
     pub(crate) fn hash(&self, name: &[u8], hashed: &Hashed) -> Result<(), OutputError> {
         self.session.progress.suspend(|| match (self.session.args.json, &hashed.found) {
             (true, _) => self.object(name, "ok", Some(hashed), None),
-            (false, Found::Read(digest)) => self.line(name, digest),
-            (false, Found::Known(hash)) => self.short_line(name, hash.as_bytes()),
+            (false, Found::Read(digest)) => self.line(name, digest, self.style()),
+            (false, Found::Known(hash)) => self.short_line(name, hash.as_bytes(), self.style()),
+            (false, Found::Each(sums)) => {
+                // Nothing else would tell them apart.
+                let style = if sums.len() > 1 { Style::Tag } else { self.style() };
+                sums.iter().try_for_each(|sum| match sum {
+                    Sum::Blake3(digest) => self.line(name, digest, style),
+                    Sum::Other(algorithm, bytes) => self.other_line(name, *algorithm, bytes, style),
+                })
+            }
         })
     }
 
@@ -40,7 +48,7 @@ impl<'a> Printer<'a> {
                 let object = json::object(root, "ok").with("tree_digest", hash.to_hex().as_str());
                 self.session.output.write(object.line().as_bytes())
             }
-            false => self.short_line(root, hash.as_bytes()),
+            false => self.short_line(root, hash.as_bytes(), self.style()),
         })
     }
 
@@ -103,11 +111,12 @@ impl<'a> Printer<'a> {
     ) -> Result<(), OutputError> {
         let mut object = json::object(name, status);
         if let Some(hashed) = hashed {
-            let hash = match &hashed.found {
-                Found::Read(digest) => self.hex(digest),
-                Found::Known(hash) => hash.to_hex().to_string(),
+            object = match &hashed.found {
+                Found::Read(digest) => object.with("hash", self.hex(digest)),
+                Found::Known(hash) => object.with("hash", hash.to_hex().as_str()),
+                Found::Each(sums) => self.with_digests(object, sums),
             };
-            object = object.with("hash", hash).with_stamp(hashed.stamp.as_ref());
+            object = object.with_stamp(hashed.stamp.as_ref());
         }
         if let Some(error) = error {
             object = object.with("error", error);
@@ -116,21 +125,40 @@ impl<'a> Printer<'a> {
     }
 
     fn hex(&self, digest: &Digest) -> String {
-        let mut reader = digest.reader();
-        reader.set_position(self.session.args.seek);
-        let mut bytes = vec![0; usize::try_from(self.session.args.length).unwrap_or(usize::MAX)];
-        reader.fill(&mut bytes);
-        hex::encode(bytes)
+        let args = self.session.args;
+        let len = usize::try_from(args.blake3_bytes()).unwrap_or(usize::MAX);
+        hex::encode(digest.bytes(args.seek, len))
+    }
+
+    /// All of them by their names; and BLAKE3 where it always is.
+    fn with_digests(&self, object: json::Object, sums: &[Sum]) -> json::Object {
+        let mut digests = serde_json::Map::new();
+        let mut hash = None;
+        for sum in sums {
+            let hex = match sum {
+                Sum::Blake3(digest) => hash.insert(self.hex(digest)).clone(),
+                Sum::Other(_, bytes) => hex::encode(bytes),
+            };
+            digests.insert(sum.algorithm().name().to_owned(), hex.into());
+        }
+        let object = object.with("digests", digests);
+        match hash {
+            Some(hash) => object.with("hash", hash),
+            None => object,
+        }
+    }
+
+    fn style(&self) -> Style {
+        if self.session.args.tag { Style::Tag } else { Style::Plain }
     }
 
     /// What stands before and after the digits, the end of the line included.
-    fn around(&self, name: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    fn around(&self, name: &[u8], algorithm: Algorithm, style: Style) -> (Vec<u8>, Vec<u8>) {
         let args = self.session.args;
-        let style = if args.tag { Style::Tag } else { Style::Plain };
         let (before, mut after) = match (args.no_names || args.raw, args.zero) {
             (true, _) => (Vec::new(), Vec::new()),
-            (false, true) => checkfile::zero_line_around(name, style),
-            (false, false) => checkfile::line_around(name, style),
+            (false, true) => checkfile::zero_line_around(name, style, algorithm),
+            (false, false) => checkfile::line_around(name, style, algorithm),
         };
         let before = self.session.output.name(&before).into_owned();
         after = self.session.output.name(&after).into_owned();
@@ -142,29 +170,49 @@ impl<'a> Printer<'a> {
         (before, after)
     }
 
-    fn short_line(&self, name: &[u8], hash: &[u8; 32]) -> Result<(), OutputError> {
+    fn short_line(&self, name: &[u8], hash: &[u8; 32], style: Style) -> Result<(), OutputError> {
         let mut digits = [0; 64];
         // 64 digits are what 32 bytes are.
         let _ = hex::encode_to_slice(hash, &mut digits);
         let (args, output) = (self.session.args, &self.session.output);
         let escaped = checkfile::escape(name);
-        if matches!(escaped, Cow::Borrowed(_)) && !(args.no_names || args.zero || args.tag) {
+        if matches!(escaped, Cow::Borrowed(_))
+            && !(args.no_names || args.zero)
+            && style == Style::Plain
+        {
             // What most lines are, without a detour: there may be millions.
             return output.write_parts(&[&digits, b"  ", &output.name(name), b"\n"]);
         }
-        let (before, after) = self.around(name);
+        let (before, after) = self.around(name, Algorithm::Blake3, style);
         output.write_parts(&[&before, &digits, &after])
     }
 
-    fn line(&self, name: &[u8], digest: &Digest) -> Result<(), OutputError> {
+    /// The line of another digest than BLAKE3.
+    fn other_line(
+        &self,
+        name: &[u8],
+        algorithm: Algorithm,
+        bytes: &[u8],
+        style: Style,
+    ) -> Result<(), OutputError> {
+        let (before, after) = self.around(name, algorithm, style);
+        match self.session.args.raw {
+            true => self.session.output.write(bytes),
+            false => {
+                self.session.output.write_parts(&[&before, hex::encode(bytes).as_bytes(), &after])
+            }
+        }
+    }
+
+    fn line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
         let (args, output) = (self.session.args, &self.session.output);
-        if args.length == 32 && args.seek == 0 && !args.raw {
-            return self.short_line(name, digest.hash().as_bytes());
+        let mut left = args.blake3_bytes();
+        if left == 32 && args.seek == 0 && !args.raw {
+            return self.short_line(name, digest.hash().as_bytes(), style);
         }
         let mut reader = digest.reader();
         reader.set_position(args.seek);
-        let (mut line, after) = self.around(name);
-        let mut left = args.length;
+        let (mut line, after) = self.around(name, Algorithm::Blake3, style);
         while left > 0 {
             let mut bytes = [0; DIGITS_AT_ONCE / 2];
             let bytes = &mut bytes[..left.min((DIGITS_AT_ONCE / 2) as u64) as usize];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use blockring::{Choice, Config, Plan, Shared, Source, Stats, Trace, Tunings};
 use ringsum::many::{BadRanges, Failure, Hashed, can_share};
-use ringsum::{Digest, Mode, Options, tuned};
+use ringsum::{Algorithm, Algorithms, Found, Mode, Options, tuned};
 
 use crate::args::Args;
 use crate::ends;
@@ -34,6 +34,8 @@ pub(crate) struct Session<'a> {
     inputs: Mutex<Inputs>,
     pub(crate) progress: Progress,
     pub(crate) options: Options,
+    /// What to make of files.
+    pub(crate) algorithms: Algorithms,
     /// Present where statistics are wanted: a start without them does not touch what they are made of.
     totals: Option<Mutex<Totals>>,
 }
@@ -113,6 +115,7 @@ impl<'a> Session<'a> {
                 mode,
                 config: Config { tuned: tunings(args), ..args.config(trace) },
             },
+            algorithms: args.algorithms(),
             totals: args.stats.map(|format| {
                 let (start, stats) = (Instant::now(), Stats::default());
                 Mutex::new(Totals { format, start, inputs: 0, together: false, stats })
@@ -138,10 +141,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// The algorithms that were asked for by name: none as a rule.
+    pub(crate) fn asked(&self) -> Vec<Algorithm> {
+        match self.args.algorithm.is_empty() {
+            true => Vec::new(),
+            false => self.algorithms.as_slice().to_vec(),
+        }
+    }
+
     /// Hashes one input.
-    pub(crate) fn hash(&self, path: &Path) -> Result<Hashed, DigestError> {
+    pub(crate) fn hash(&self, path: &Path, algorithms: &Algorithms) -> Result<Hashed, DigestError> {
         let source = lock(&self.inputs).open(path)?;
-        let hashed = self.hash_source(&source, path)?;
+        let hashed = self.hash_source(&source, path, algorithms)?;
         lock(&self.inputs).finish(&source, path);
         Ok(hashed)
     }
@@ -150,7 +161,7 @@ impl<'a> Session<'a> {
     pub(crate) fn hash_again(&self, path: &Path) -> Result<Hashed, Failure> {
         let mut again = 0;
         loop {
-            let failure = match self.hash(path) {
+            let failure = match self.hash(path, &self.algorithms) {
                 Ok(hashed) => return Ok(hashed),
                 Err(error) => error.into_failure(),
             };
@@ -174,13 +185,19 @@ impl<'a> Session<'a> {
     }
 
     /// Hashes what is open already; `path` is what it is called.
-    pub(crate) fn hash_source(&self, source: &Source, path: &Path) -> Result<Hashed, DigestError> {
-        let plan = ringsum::plan(source, &self.options.config)?;
+    pub(crate) fn hash_source(
+        &self,
+        source: &Source,
+        path: &Path,
+        algorithms: &Algorithms,
+    ) -> Result<Hashed, DigestError> {
+        let (mode, config) = (&self.options.mode, &self.options.config);
+        let plan = ringsum::plan_sums(source, config, algorithms)?;
         if self.args.map_errors {
             return mapping::hash(self, &plan, path);
         }
         let observe = |bytes| self.progress.add(bytes);
-        let hash = || ringsum::hash_planned(&plan, &self.options.mode, &observe);
+        let hash = || ringsum::sums_planned(&plan, mode, algorithms, &observe);
         Ok(Hashed::read(self.carry_out(&plan, path, hash)?, source))
     }
 
@@ -194,14 +211,14 @@ impl<'a> Session<'a> {
         &self,
         plan: &Plan<'_>,
         path: &Path,
-        hash: impl FnOnce() -> Result<Digest, ringsum::Error>,
-    ) -> Result<Digest, ringsum::Error> {
+        hash: impl FnOnce() -> Result<Found, ringsum::Error>,
+    ) -> Result<Found, ringsum::Error> {
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
             let text = format!("plan\n{plan}");
             self.progress.suspend(|| self.messages.say_lines(Some(name), &text));
         }
-        let digest = hash();
+        let found = hash();
         if let (Some(totals), Some(stats)) = (&self.totals, plan.stats()) {
             let mut totals = lock(totals);
             totals.stats.add(&stats);
@@ -210,7 +227,7 @@ impl<'a> Session<'a> {
             let name = path.as_os_str().as_encoded_bytes();
             self.progress.suspend(|| self.messages.report(Some(name), totals.format, text));
         }
-        digest
+        found
     }
 
     /// Says how files of one device are read.

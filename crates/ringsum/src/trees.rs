@@ -69,8 +69,9 @@ pub(crate) fn what_is(path: &Path) -> &'static str {
 pub(crate) fn look(path: PathBuf) -> Looked {
     if is_stdin(&path) {
         let place = Place::Path(path);
-        let (device, inode) = (0, 0);
-        return Looked::File(ToHash { place, device, inode, is_regular: false, alone: true });
+        let (device, inode, algorithms) = (0, 0, None);
+        let (is_regular, alone) = (false, true);
+        return Looked::File(ToHash { place, device, inode, is_regular, alone, algorithms });
     }
     match look_at(&path) {
         Err(error) => Looked::Failed(path, error),
@@ -335,7 +336,8 @@ impl Trees<'_> {
                     return Some(told(What::Skipped(entry.path(), "where the hashes go".into())));
                 }
                 let place = Place::Entry(entry);
-                let file = ToHash { place, device, inode, is_regular: true, alone: false };
+                let (is_regular, alone, algorithms) = (true, false, None);
+                let file = ToHash { place, device, inode, is_regular, alone, algorithms };
                 return Some(self.hash(file, key));
             }
             Kind::Failed(error) => return Some(failed_in_tree(&entry, error)),

@@ -5,6 +5,7 @@ use std::num::NonZero;
 use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, IoPriority, Passing};
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ringsum::Algorithm;
 
 /// How statistics are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,6 +52,20 @@ pub(crate) enum HugePagesArg {
     Advise,
     /// Reserved huge pages, or fail
     Hugetlb,
+}
+
+/// [`Algorithm`] as a value of an option, or the wish to see which there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AlgorithmArg {
+    Is(Algorithm),
+    List,
+}
+
+/// A parser of the names of digests.
+pub(crate) fn parse_algorithm() -> impl TypedValueParser<Value = AlgorithmArg> {
+    let names = Algorithm::ALL.map(Algorithm::name).into_iter().chain(["list"]);
+    PossibleValuesParser::new(names)
+        .map(|name| Algorithm::from_name(&name).map_or(AlgorithmArg::List, AlgorithmArg::Is))
 }
 
 /// When progress is shown.

@@ -1,6 +1,9 @@
 //! How to read what has no places, or does not say how long it is: by one read after another.
 
-use super::{ASKED, Choice, RingPlan, Spread, limited_block_bytes, size};
+use super::{
+    ASKED, Choice, HANDED_OVER_SLOTS, RingPlan, Spread, consumers, hands_over, limited_block_bytes,
+    size,
+};
 use crate::config::{CacheMode, Config, EngineKind, Order, Uring, WORKERS_MAX, slots_max};
 use crate::pipe;
 
@@ -47,7 +50,11 @@ pub(crate) fn decide_stream(
             match config.slots {
                 Some(n) if n > most => (most, "clamped to 1 GiB"),
                 Some(n) => (n, ASKED),
-                None => ((1 + workers).min(most), "the default for streams"),
+                None if workers > 0 => {
+                    let slots = HANDED_OVER_SLOTS.min(most);
+                    (slots, "some to read into while others are consumed")
+                }
+                None => (1, "each is consumed before the next"),
             }
         }
     };
@@ -99,6 +106,10 @@ fn workers(
     match config.workers {
         Some(n) if n > most => (most, Spread::Asked, format!("asked for {n}; {why}")),
         Some(n) => (n, Spread::Asked, ASKED.to_owned()),
+        None if order == Order::InOrder && hands_over(config, facts.cores) => {
+            let (workers, why) = consumers(config);
+            (workers, Spread::AtOnce, why)
+        }
         None if order == Order::InOrder => {
             (0, Spread::Asked, "in order, this thread consumes".to_owned())
         }

@@ -63,14 +63,41 @@ impl Args {
         {
             return Err(wrong(&"--pass-through and --tee take a --block-size of 2^k KiB"));
         }
-        if args.json && args.length > JSON_LENGTH_MAX {
+        if args.json && args.blake3_bytes() > JSON_LENGTH_MAX {
             return Err(wrong(&"--json writes hashes of at most 1 MiB: take a smaller --length"));
         }
         if args.no_mmap && args.engine == Some(EngineKind::Mmap) {
             return Err(wrong(&"--no-mmap and --engine mmap contradict each other"));
         }
+        args.of_algorithms().map_err(|what| wrong(&what))?;
         args.config(None).validate().map_err(|error| wrong(&error))?;
         Ok(args)
+    }
+
+    /// What goes with which digests.
+    fn of_algorithms(&self) -> Result<(), &'static str> {
+        let algorithms = self.algorithms();
+        let has = |name: &str| algorithms.as_slice().iter().any(|other| other.name() == name);
+        let is_long = |most| self.length.is_some_and(|bytes| bytes == 0 || bytes > most);
+        match self {
+            Args { raw: true, .. } if algorithms.as_slice().len() > 1 => {
+                Err("--raw takes one --algorithm: raw bytes of several could not be told apart")
+            }
+            _ if algorithms.is_blake3() => Ok(()),
+            Args { keyed: true, .. } | Args { derive_key: Some(_), .. } if !has("blake3") => {
+                Err("--keyed and --derive-key are modes of BLAKE3: add -a blake3")
+            }
+            Args { seek: 1.., .. } if !has("blake3") => {
+                Err("--seek is of the output of BLAKE3: add -a blake3")
+            }
+            Args { length: Some(_), .. } if !has("blake3") && !has("blake2b") => {
+                Err("--length is of BLAKE3 and blake2b; the others have one length each")
+            }
+            _ if has("blake2b") && is_long(64) => Err("blake2b has a --length from 1 to 64"),
+            Args { index: Some(_), .. } => Err("--index remembers BLAKE3, and nothing else"),
+            Args { tree_digest: true, .. } => Err("--tree-digest is made of BLAKE3 alone"),
+            _ => Ok(()),
+        }
     }
 
     /// The line `ringsum NAME...`, without any option. To build and run the whole parser for it takes
@@ -84,9 +111,10 @@ impl Args {
         };
         names.iter().all(is_name).then(|| Args {
             files: names.iter().map(PathBuf::from).collect(),
+            algorithm: Vec::new(),
             keyed: false,
             derive_key: None,
-            length: 32,
+            length: None,
             seek: 0,
             num_threads: None,
             no_mmap: false,

@@ -10,6 +10,7 @@ use super::lane::{self, Lane};
 use super::ticket::{self, Ticket};
 use super::turns::{Stop, Turns};
 use super::{ManyOptions, Outcome, Task, Watch};
+use crate::Algorithms;
 
 /// Most files that are sorted together. A tree that was written in one go lies in the order of its names,
 /// and is read as fast in that; sorting is for those that were not.
@@ -126,6 +127,12 @@ impl<'a, T: Send> Run<'a, T> {
         };
         let has_thread = thread::Builder::new().spawn_scoped(scope, work).is_ok();
         Window { lane, tickets: Vec::new(), sorts: device.is_some(), has_thread }
+    }
+
+    /// What to make of the file of a task.
+    pub(super) fn algorithms_of<'t>(&'t self, task: &'t Task<T>) -> &'t Algorithms {
+        let own = task.file.as_ref().and_then(|file| file.algorithms.as_ref());
+        own.unwrap_or(&self.options.algorithms)
     }
 
     /// A task is done.

@@ -35,7 +35,8 @@ fn entries(root: &Path, follow: bool, budget: usize) -> Vec<Entry> {
 
 fn to_hash(entry: Entry) -> ToHash {
     let (device, inode) = (entry.device(), entry.inode());
-    ToHash { place: Place::Entry(entry), device, inode, is_regular: true, alone: false }
+    let (place, algorithms) = (Place::Entry(entry), None);
+    ToHash { place, device, inode, is_regular: true, alone: false, algorithms }
 }
 
 /// What opening it for hashing fails with.

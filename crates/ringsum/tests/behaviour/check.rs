@@ -24,7 +24,8 @@ fn what_is_accepted() {
         format!("BLAKE3 (a) = {a}\nBLAKE3 (b) = {b}\n"),
         format!("BLAKE3 (a) = {upper}\r\n{b} *b\r\n"),
         format!("\u{feff}{a}  a\n{b}  b\n"),
-        format!("{}  a\n{}  b\n", &a[..32], &b[..40]),
+        format!("BLAKE3 (a) = {}\nBLAKE3 (b) = {}\n", &a[..32], &b[..40]),
+        format!("{}  a\n{}  b\n", &a[..48], &b[..34]),
         format!("\\{a}  a\n\\BLAKE3 (b) = {b}\n").replace('\\', ""),
     ];
     for list in lists {
@@ -53,8 +54,8 @@ fn what_fails_and_how_it_is_counted() {
     scratch.write("list", &list);
     let stdout =
         format!("a: FAILED\nb: OK\ngone: FAILED ({gone})\nlost: FAILED ({gone})\nc: FAILED\n");
-    let malformed = "ringsum: list: 5: improperly formatted BLAKE3 checksum line: neither \
-                     `HASH  NAME` nor `BLAKE3 (NAME) = HASH`\n";
+    let malformed = "ringsum: list: 5: improperly formatted checksum line: neither \
+                     `HASH  NAME` nor `TAG (NAME) = HASH`\n";
     let warnings = "ringsum: WARNING: 1 line is improperly formatted\n\
                     ringsum: WARNING: 2 listed files could not be read\n\
                     ringsum: WARNING: 2 computed checksums did NOT match\n";
@@ -86,11 +87,11 @@ fn what_fails_and_how_it_is_counted() {
 #[test]
 fn malformed_lines_alone() {
     let (scratch, a, _) = files();
-    scratch.write("list", format!("{a}  a\nSHA256 (a) = {a}\n{}  a\n", &a[..30]));
+    scratch.write("list", format!("{a}  a\nSM3 (a) = {a}\n{}  a\n", &a[..30]));
     let output = scratch.run(&["-c", "list"]);
     assert_eq!((output.code, output.stdout()), (1, "a: OK\n"));
     assert!(
-        output.stderr.contains("list: 2:") && output.stderr.contains("of SHA256"),
+        output.stderr.contains("list: 2:") && output.stderr.contains("of SM3"),
         "{}",
         output.stderr
     );
