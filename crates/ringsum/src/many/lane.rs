@@ -17,8 +17,9 @@ use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
 use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
-use super::{Failure, Hashed, JOBS, Step, When, digest_of, lock};
-use crate::Digest;
+use super::{Failure, Hashed, JOBS, Step, When, found_in, lock};
+use crate::sums::Running;
+use crate::{Algorithms, sums};
 
 /// Threads that read large files, if there are as many processors. Each has 8 MiB in flight, and one keeps
 /// a device busy as long as it hashes faster than that delivers.
@@ -148,7 +149,8 @@ fn hash_empty<T: Send>(
     if let (Ok(0), Some(_)) = (rustix::io::pread(source.as_fd(), &mut [0], 0), &ticket.task().file)
     {
         source.check_unchanged().map_err(crate::Error::from)?;
-        return Ok(Hashed::read(digest_of(&options.mode, b""), source));
+        let found = found_in(&options.mode, run.algorithms_of(ticket.task()), b"");
+        return Ok(Hashed::read(found, source));
     }
     // As any other that is read to its end.
     (run.options.alone)(ticket.task()).map(|hashed| match hashed.stamp {
@@ -329,7 +331,7 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
             if len >= HUGE_BYTES_MIN {
                 (1..threads).for_each(|_| lane.large.push(Large::Help));
             }
-            let state = Reading::new(ticket, &source);
+            let state = Reading::new(run, ticket, &source);
             return Some(Member { source, state });
         }
         None
@@ -362,7 +364,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn work(&mut self, batch: Batch<T>) {
         let crew = self.crew;
         let mut members = VecDeque::new();
-        let is_one_of_many = batch.len() > 1 && crew.small.most > 1;
+        // (On a device that turns, what one puts back another would collect in a batch again, for ever.)
+        let is_one_of_many = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
         for ticket in batch {
             let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
@@ -371,7 +374,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             }
             let Some((ticket, source)) = open(crew.run, ticket, direct) else { continue };
             if self.warm >= COLD_MIN
-                && let Some(result) = self.hash_cached(&source)
+                && let Some(result) =
+                    self.hash_cached(&source, crew.run.algorithms_of(ticket.task()))
             {
                 finish_opened(crew.run, ticket, &source, result);
                 continue;
@@ -384,22 +388,24 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
                 self.cold = if wants_ring { self.cold.wrapping_add(1) } else { 0 };
                 self.warm = if wants_ring { 0 } else { self.warm.saturating_add(1) };
             }
+            let is_large = source.len() > Some(crew.shared.small_bytes_max());
+            // Threads share a file only where its blocks need no order.
+            let shares = wants_ring && crew.run.algorithms_of(ticket.task()).is_blake3();
             if source.len().is_none() {
                 let result = hash_empty(crew.run, &ticket, &source);
                 finish_opened(crew.run, ticket, &source, result);
-            } else if !wants_ring
-                && is_one_of_many
-                && source.len() > Some(crew.shared.small_bytes_max())
-            {
+            } else if is_large && !shares && is_one_of_many {
                 // A batch of many such would keep one thread for long, and all others waiting for its turn.
                 crew.lane.batches.push_first(vec![ticket]);
             } else if !wants_ring {
-                let result = self.hash_here(&source);
+                let result = self.hash_here(&source, crew.run.algorithms_of(ticket.task()));
                 finish_opened(crew.run, ticket, &source, result);
-            } else if crew.large.most > 0 && source.len() > Some(crew.shared.small_bytes_max()) {
+            } else if is_large && !shares {
+                hash_alone(crew.run, ticket);
+            } else if crew.large.most > 0 && is_large {
                 crew.lane.large.push(Large::File(ticket));
             } else {
-                let state = Reading::new(ticket, &source);
+                let state = Reading::new(crew.run, ticket, &source);
                 members.push_back(Member { source, state });
             }
         }
@@ -435,7 +441,11 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     }
 
     /// Hashes a small file that is expected to be in the page cache; `None` if it is not.
-    fn hash_cached(&mut self, source: &Source) -> Option<Result<Hashed, Failure>> {
+    fn hash_cached(
+        &mut self,
+        source: &Source,
+        algorithms: &Algorithms,
+    ) -> Option<Result<Hashed, Failure>> {
         let crew = self.crew;
         let len = source.len().filter(|len| *len <= crew.shared.small_bytes_max())?;
         let buffer = self.buffer.get_mut(..len as usize)?;
@@ -443,23 +453,24 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             Ok(false) => None,
             Ok(true) => {
                 (crew.run.options.progress)(Step::Bytes(len));
-                Some(Ok(Hashed::read(digest_of(&crew.run.options.hash.mode, buffer), source)))
+                let found = found_in(&crew.run.options.hash.mode, algorithms, buffer);
+                Some(Ok(Hashed::read(found, source)))
             }
             Err(error) => Some(Err(error.into())),
         }
     }
 
     /// Hashes what is in the page cache, or is not worth a ring.
-    fn hash_here(&mut self, source: &Source) -> Result<Hashed, Failure> {
+    fn hash_here(&mut self, source: &Source, algorithms: &Algorithms) -> Result<Hashed, Failure> {
         let crew = self.crew;
         let options = crew.run.options.hash;
         let len = source.len().unwrap_or(0);
         if len >= SPREAD_BYTES_MIN && crew.large.most > 1 {
-            let plan = crate::plan(source, &options.config)?;
+            let plan = sums::plan_sums(source, &options.config, algorithms)?;
             let observe = |bytes| (crew.run.options.progress)(Step::Bytes(bytes));
-            let digest = crate::hash_planned(&plan, &options.mode, &observe)?;
+            let found = sums::sums_planned(&plan, &options.mode, algorithms, &observe)?;
             crew.shared.add_stats_of(&plan);
-            return Ok(Hashed::read(digest, source));
+            return Ok(Hashed::read(found, source));
         }
         let small_bytes_max = crew.shared.small_bytes_max();
         if self.buffer.is_empty() {
@@ -469,15 +480,15 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             true => &mut self.buffer[..len as usize],
             false => &mut self.buffer[..CACHED_BLOCK_BYTES],
         };
-        let mut hasher = options.mode.hasher();
+        let mut running = Running::new(&options.mode, algorithms);
         let mut bytes = 0;
         crew.shared.read_here(source, buffer, |block| {
-            hasher.update(block.bytes);
+            running.update(block.bytes);
             bytes += block.bytes.len() as u64;
             (crew.run.options.progress)(Step::Bytes(block.bytes.len() as u64));
             Ok(())
         })?;
-        let hashed = Hashed::read(Digest(hasher.finalize_xof()), source);
+        let hashed = Hashed::read(running.finish(), source);
         Ok(if bytes == len { hashed } else { hashed.without_stamp() })
     }
 
@@ -496,7 +507,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let done = |reading: &Reading<'c, T>, source: &Source, result: Result<(), ErrorKind>| {
             let Some(ticket) = lock(&reading.ticket).take() else { return };
             let result = match result {
-                Ok(()) => reading.digest().map(|digest| Hashed::read(digest, source)),
+                Ok(()) => reading.found().map(|found| Hashed::read(found, source)),
                 // It is not as the others of its device: what it is itself tells.
                 Err(error) if error.is_refusal() => (run.options.alone)(ticket.task()),
                 Err(error) => Err(error.into()),
