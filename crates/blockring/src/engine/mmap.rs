@@ -98,10 +98,10 @@ fn unmappable(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENODEV) => {
             "this file cannot be mapped (ENODEV): its file system has no pages of it to \
-                               lend; name no engine, or stream"
+                               lend; name no engine, or another"
                 .to_owned()
         }
-        _ => format!("this file cannot be mapped: {error}; name no engine, or stream"),
+        _ => format!("this file cannot be mapped: {error}; name no engine, or another"),
     }
 }
 
