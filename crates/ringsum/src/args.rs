@@ -142,6 +142,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "raw"], help_heading = TREES)]
     pub(crate) files_from: Option<PathBuf>,
 
+    /// Read devices, FIFOs and sockets that a list names (--check, --files-from), or that are named beside -r
+    ///
+    /// Without it they are not opened, so that whoever makes a list cannot have one hang, or set a device in motion. What is named on the command line without -r is read in any case.
+    #[arg(long, help_heading = TREES)]
+    pub(crate) allow_special: bool,
+
     /// With --files-from: names end with NUL, not with a newline
     #[arg(short = '0', long, requires = "files_from", help_heading = TREES)]
     pub(crate) null: bool,

@@ -19,6 +19,7 @@ use crate::Status;
 use crate::ahead::Ahead;
 use crate::extra::{Listed, report_extra};
 use crate::hash::{length, run_together};
+use crate::inputs::is_stdin;
 use crate::json;
 use crate::lists::{Line, Lines, OwnedEntry, known_of, lines_of};
 use crate::output::OutputError;
@@ -96,7 +97,6 @@ fn check_lists(
     lists: &[PathBuf],
     checking: &mut Checking<'_>,
 ) -> anyhow::Result<()> {
-    let shares = session.shares();
     // Some 30 lines are worth a thread that looks at files ahead of their turn.
     let bytes = |list: &Path| std::fs::metadata(list).map_or(u64::MAX, |metadata| metadata.len());
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
@@ -106,25 +106,35 @@ fn check_lists(
     let threads = budget.threads(threads);
     let ahead = Ahead::new(lines, bytes == u64::MAX, budget.names_bytes(), Line::bytes);
     let told = thread::scope(|scope| {
-        let looked = ahead.look(scope, threads, |line: Line| task_of(line, shares));
+        let looked = ahead.look(scope, threads, |line: Line| task_of(session, line));
         let weigh = |Said(line, _): &Said| line.bytes();
         run_together(session, looked, weigh, None, |outcome| checking.tell(outcome), &|| ())
     });
     Ok(told?)
 }
 
-/// Looks at the file that a line names.
-fn task_of(line: Line, shares: bool) -> Task<Said> {
+/// Looks at the file that a line names. Whoever made the list may not be who checks it: what opening alone
+/// can hang on, or set in motion, is not opened unless that was asked for.
+fn task_of(session: &Session<'_>, line: Line) -> Task<Said> {
     let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
-    let (file, failure) = match trees::look(OsStr::from_bytes(&entry.name).into()) {
-        Looked::File(file) => (Some(file), None),
-        Looked::Directory(_) => (None, Some(io::Error::from_raw_os_error(libc::EISDIR))),
-        Looked::Failed(_, error) => (None, Some(error)),
-    };
+    let path = Path::new(OsStr::from_bytes(&entry.name));
     let algorithms = Some(entry.algorithms());
-    let file =
-        file.map(|file| ToHash { is_regular: file.is_regular && shares, algorithms, ..file });
-    Task { tag: Said(line, failure.map(Failure::Open)), file }
+    let found = match trees::look(path.to_owned()) {
+        Looked::File(file) if file.is_regular || is_stdin(path) || session.args.allow_special => {
+            Ok(ToHash { alone: file.alone || !session.shares(), algorithms, ..file })
+        }
+        Looked::File(_) => {
+            let what = trees::what_is(path);
+            Err(Failure::Alone(format!("it is {what}; --allow-special reads it")))
+        }
+        Looked::Directory(_) => Err(Failure::Open(io::Error::from_raw_os_error(libc::EISDIR))),
+        Looked::Failed(_, error) => Err(Failure::Open(error)),
+    };
+    let (file, failure) = match found {
+        Ok(file) => (Some(file), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    Task { tag: Said(line, failure), file }
 }
 
 /// What came of the entries of one list.
@@ -364,14 +374,15 @@ impl<'a> Checking<'a> {
             _ => "FAILED".to_owned(),
         };
         let end = if args.zero { b"\0" } else { b"\n" };
-        let line = [&output.name(&entry.listed), &b": "[..], text.as_bytes(), end].concat();
+        let text = output.name(text.as_bytes());
+        let line = [&output.name(&entry.listed), &b": "[..], &text, end].concat();
         self.session.progress.suspend(|| output.write(&line))
     }
 }
 
 /// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
 fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
-    let zero = session.args.zero;
+    let (zero, special) = (session.args.zero, session.args.allow_special);
     let lists: Vec<_> =
         lists.iter().map(|list| (list.clone(), known_of(session.args, list))).collect();
     session.progress.count_ahead(move |ahead| {
@@ -380,7 +391,8 @@ fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
             for line in Lines::new(0, &list, file, zero, known) {
                 if let Line::Entry(entry) = line {
-                    ahead.add(length(Path::new(OsStr::from_bytes(&entry.name))).unwrap_or(0));
+                    let path = Path::new(OsStr::from_bytes(&entry.name));
+                    ahead.add(length(path, special).unwrap_or(0));
                 }
             }
         }

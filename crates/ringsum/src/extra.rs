@@ -122,7 +122,7 @@ pub(crate) fn report_extra(
         }
     }
     // Without anything missing, there is nothing to recognize.
-    let (hashes, is_regular) = (!listed.missing.is_empty(), session.shares());
+    let (hashes, alone) = (!listed.missing.is_empty(), !session.shares());
     let mut directories = Directories::default();
     let algorithms = missing.algorithms;
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
@@ -135,7 +135,7 @@ pub(crate) fn report_extra(
             Kind::File if listed.names.binary_search(&key()).is_err() => {
                 let (device, inode) = (entry.device(), entry.inode());
                 let place = Place::Entry(entry);
-                let file = ToHash { place, device, inode, is_regular, algorithms };
+                let file = ToHash { place, device, inode, is_regular: true, alone, algorithms };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
             }
             _ => None,
@@ -221,7 +221,7 @@ fn say(session: &Session<'_>, name: &[u8], from: Option<&OwnedEntry>) -> Result<
         return session.progress.suspend(|| output.write(object.line().as_bytes()));
     }
     let shown = |name: &[u8]| match args.zero {
-        true => name.to_vec(),
+        true => output.name(name).into_owned(),
         false => output.name(&ringsum::checkfile::escape(name)).into_owned(),
     };
     let mut line = match from {

@@ -1,10 +1,11 @@
 //! `ringsum FILE...`: a line for each input, in the order of the arguments; and for each file of a tree, in
 //! the order of the names.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +17,7 @@ use ringsum::tree_digest::{Node, Special, TreeDigest};
 use ringsum::walk::Kind;
 
 use crate::Status;
+use crate::index;
 use crate::inputs;
 use crate::interrupt::Interrupt;
 use crate::output::OutputError;
@@ -39,7 +41,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         [] => &[Path::new("-").to_owned()],
         files => files,
     };
-    session.progress.expect(|| files.iter().map(|path| length(path)).sum());
+    session.progress.expect(|| files.iter().map(|path| length(path, true)).sum());
     let printer = Printer::new(session);
     let mut status = Status::Success;
     for path in files {
@@ -72,9 +74,12 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
 }
 
 /// Bytes that `path` will take to hash: 0 if there is no such file, `None` if only reading it tells.
-pub(crate) fn length(path: &Path) -> Option<u64> {
+/// `special`: a device may be opened for that.
+pub(crate) fn length(path: &Path, special: bool) -> Option<u64> {
     match inputs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
+        Ok(metadata) if metadata.file_type().is_block_device() && special => {
+            Source::open(path).ok()?.len()
+        }
         Ok(metadata) if metadata.is_file() && inputs::is_stdin(path) => {
             let position = rustix::fs::tell(rustix::stdio::stdin()).unwrap_or(0);
             Some(metadata.len().saturating_sub(position))
@@ -90,7 +95,16 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let args = session.args;
     let memory = match &args.index {
-        Some(path) => Some(Memory::open(path, args.verify_index)?),
+        Some(path) => {
+            let memory = Memory::open(path, args.verify_index)?;
+            if let Some(weakness) = index::weakness(path) {
+                let text = format!(
+                    "warning: who can change an index can hide that files have changed: {weakness}"
+                );
+                session.say_of(path.as_os_str().as_bytes(), &text);
+            }
+            Some(memory)
+        }
         None => None,
     };
     let names = trees::names(session)?;
@@ -182,20 +196,20 @@ pub(crate) fn run_together<T: Send>(
 
 /// Hashes what is not read together with others.
 fn alone(session: &Session<'_>, file: Option<&ToHash>) -> Result<Hashed, Failure> {
-    let algorithms = file.and_then(|file| file.algorithms).unwrap_or(session.algorithms);
-    match file.map(|file| (&file.place, file)) {
-        Some((Place::Path(path), _)) => {
-            session.hash(path, &algorithms).map_err(DigestError::into_failure)
+    let Some(file) = file else {
+        return Err(Failure::Alone("there is nothing to read".to_owned()));
+    };
+    let algorithms = file.algorithms.unwrap_or(session.algorithms);
+    let path = match &file.place {
+        Place::Path(path) if !file.is_regular => {
+            return session.hash(path, &algorithms).map_err(DigestError::into_failure);
         }
-        Some((Place::Entry(entry), file)) => {
-            let path = entry.path();
-            let source = file.open()?;
-            let path = Path::new(OsStr::from_bytes(&path));
-            let hashed = session.hash_source(&source, path, &algorithms);
-            hashed.map_err(|error| file.named(&source, error.into_failure()))
-        }
-        None => Err(Failure::Alone("there is nothing to read".to_owned())),
-    }
+        Place::Path(path) => Cow::Borrowed(&**path),
+        Place::Entry(entry) => Cow::Owned(PathBuf::from(OsString::from_vec(entry.path()))),
+    };
+    let source = file.open()?;
+    let hashed = session.hash_source(&source, &path, &algorithms);
+    hashed.map_err(|error| file.named(&source, error.into_failure()))
 }
 
 /// What is said of tasks, in their turn.

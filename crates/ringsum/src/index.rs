@@ -20,6 +20,7 @@
 
 mod chunk;
 mod error;
+mod safety;
 mod spans;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
 
 pub(crate) use error::IndexError;
+pub(crate) use safety::weakness;
 
 use chunk::{Chunk, Stored};
 use error::{damaged, explain};
@@ -133,10 +135,11 @@ impl Index {
         // SQLite would take `:memory:` and `file:...` for something else than files.
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|error| IndexError::Open(path.into(), error))?;
-        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        safety::refuse_planted(path)?;
         match is_something(path)? {
             true => probe(path, &absolute)?,
-            false => flags |= OpenFlags::SQLITE_OPEN_CREATE,
+            false => safety::make(path)?,
         }
         let database = Connection::open_with_flags(&absolute, flags).map_err(fail)?;
         database.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;

@@ -6,6 +6,7 @@ use blockring::{BadRange, ErrorKind, Narrowed, Stamp};
 use ringsum::many::Failure;
 use serde_json::{Map, Value, json};
 
+use crate::output::harmless_json;
 use crate::print::mtime_ns;
 
 /// An object that is being put together.
@@ -70,6 +71,6 @@ impl Object {
     }
 
     pub(crate) fn line(self) -> String {
-        format!("{}\n", Value::Object(self.0))
+        harmless_json(Value::Object(self.0).to_string()) + "\n"
     }
 }

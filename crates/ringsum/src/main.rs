@@ -48,7 +48,6 @@ enum Status {
 }
 
 /// Everything after the start of the process: `start.rs` has that.
-#[cfg_attr(test, expect(dead_code))]
 fn command(line: Vec<OsString>) -> u8 {
     let messages = Messages::new(line.first().map_or("".as_ref(), |name| name));
     let status = match run(line, &messages) {

@@ -22,12 +22,13 @@ mod turns;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blockring::{BadRange, Change, Config, ErrorKind, Shared, Source, SourceKind, Stamp};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::sums::Running;
@@ -84,6 +85,8 @@ pub struct ToHash {
     /// Whether it is a regular file. Others are read one after another, by the function for what is read
     /// alone.
     pub is_regular: bool,
+    /// Whether it is read alone though it is a regular file.
+    pub alone: bool,
     /// What to make of it, if that is something else than of the others.
     pub algorithms: Option<Algorithms>,
 }
@@ -192,8 +195,8 @@ pub enum Failure {
     #[error("{0}")]
     Open(io::Error),
     /// It was a regular file a moment ago.
-    #[error("it is {} now, and was a regular file a moment ago", .0.name())]
-    Replaced(SourceKind),
+    #[error("replaced: {0}")]
+    Replaced(Replacement),
     /// It could not be read whole and unchanged.
     #[error("{0}")]
     Read(#[from] ErrorKind),
@@ -206,6 +209,24 @@ pub enum Failure {
     /// What reads single files could not read it.
     #[error("{0}")]
     Alone(String),
+}
+
+/// What took the place of a regular file between the look at it and its opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Replacement {
+    /// A device, a pipe, a socket.
+    #[error("it is {} now, and was a regular file a moment ago", .0.name())]
+    Source(SourceKind),
+    /// A directory.
+    #[error("it is a directory now, and was a regular file a moment ago")]
+    Directory,
+    /// A symbolic link, which was not followed.
+    #[error("it is a symbolic link now, and was a regular file a moment ago")]
+    Link,
+    /// Something took the place of the directory that it was in.
+    #[error("its directory was another one a moment ago")]
+    Parent,
 }
 
 impl Failure {
@@ -396,21 +417,44 @@ pub fn can_share(config: &Config) -> bool {
 }
 
 impl ToHash {
-    /// Opens a regular file. A FIFO that took its place does not hang us.
+    /// Opens a regular file. A FIFO that took its place does not hang us, and a link that took the place of
+    /// an entry of a tree is not followed.
     ///
     /// # Errors
     ///
     /// It cannot be opened, or is no regular file any more.
     pub fn open(&self) -> Result<Source, Failure> {
         let file = match self.open_with(OFlags::NONBLOCK) {
-            // Somebody has a lease on it, and is being told to give it up: that is waited for. Of what could
-            // take its place, only a FIFO would be opened differently, and that opens at once.
+            // Somebody has a lease on it, and is being told to give it up.
             Err(Failure::Open(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.open_with(OFlags::empty())
+                self.open_patiently()
             }
             opened => opened,
         };
         file.and_then(|file| regular(Source::from_file(file, "")))
+    }
+
+    /// Waits for whoever has a lease on the file: and not for a FIFO that takes its place meanwhile, so this is
+    /// the inode that was seen to be a regular file, by whatever name.
+    fn open_patiently(&self) -> Result<File, Failure> {
+        let seen = self.open_with(OFlags::PATH)?;
+        let stat = rustix::fs::fstat(&seen).map_err(|error| Failure::Open(error.into()))?;
+        let replacement = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => None,
+            FileType::Directory => Some(Replacement::Directory),
+            FileType::Symlink => Some(Replacement::Link),
+            FileType::Fifo => Some(Replacement::Source(SourceKind::Pipe)),
+            FileType::Socket => Some(Replacement::Source(SourceKind::Socket)),
+            FileType::BlockDevice => Some(Replacement::Source(SourceKind::BlockDevice)),
+            _ => Some(Replacement::Source(SourceKind::CharDevice)),
+        };
+        if let Some(replacement) = replacement {
+            return Err(Failure::Replaced(replacement));
+        }
+        let again = format!("/proc/self/fd/{}", seen.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(again, flags, rustix::fs::Mode::empty());
+        opened.map(File::from).map_err(|error| Failure::Open(error.into()))
     }
 
     /// Opens it for direct reads, or for any where it cannot be had for those.
@@ -434,7 +478,18 @@ impl ToHash {
                 rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(io::Error::from)
             }
         };
-        file.map(File::from).map_err(Failure::Open)
+        file.map(File::from).map_err(|error| self.failure_to_open(error))
+    }
+
+    fn failure_to_open(&self, error: io::Error) -> Failure {
+        let Place::Entry(entry) = &self.place else { return Failure::Open(error) };
+        if entry.is_link_now(&error) {
+            return Failure::Replaced(Replacement::Link);
+        }
+        match error.get_ref().is_some_and(|error| error.is::<walk::Swapped>()) {
+            true => Failure::Replaced(Replacement::Parent),
+            false => Failure::Open(error),
+        }
     }
 
     /// The same failure with what the name says: of a file that changed, that it leads to another one now.
@@ -469,10 +524,15 @@ impl ToHash {
 
 /// A regular file, and nothing that took its place.
 fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> {
-    let source = source.map_err(Error::from)?;
-    match source.kind() {
-        SourceKind::File => Ok(source),
-        kind => Err(Failure::Replaced(kind)),
+    match source {
+        Ok(source) if source.kind() == SourceKind::File => Ok(source),
+        Ok(source) => Err(Failure::Replaced(Replacement::Source(source.kind()))),
+        Err(error) => match error.into_parts().1 {
+            ErrorKind::Open(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                Err(Failure::Replaced(Replacement::Directory))
+            }
+            kind => Err(Failure::Read(kind)),
+        },
     }
 }
 
@@ -483,12 +543,13 @@ fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> 
 /// What the kernel says.
 pub fn look_at(path: &Path) -> io::Result<Option<ToHash>> {
     let stat = rustix::fs::stat(path)?;
-    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    let kind = FileType::from_raw_mode(stat.st_mode);
     Ok((!kind.is_dir()).then(|| ToHash {
         place: Place::Path(path.to_owned()),
         device: stat.st_dev,
         inode: stat.st_ino,
         is_regular: kind.is_file(),
+        alone: false,
         algorithms: None,
     }))
 }

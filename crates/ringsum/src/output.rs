@@ -191,31 +191,36 @@ impl Messages {
         }
     }
 
-    /// `PROGRAM: TEXT`
+    /// `PROGRAM: TEXT`, on one line: a text may have a path in it, and a path anything.
     pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
-        self.line(&[text.to_string().as_bytes()]);
+        self.line(&[one_line(text).as_bytes()]);
     }
 
-    /// `PROGRAM: NAME: TEXT`
+    /// `PROGRAM: NAME: TEXT`, on one line.
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
         let text = text.to_string();
         let number = text.rfind(" (os error ").filter(|_| self.is_guise && text.ends_with(')'));
-        self.line(&[
-            &checkfile::escape(name),
-            b": ",
-            &text.as_bytes()[..number.unwrap_or(text.len())],
-        ]);
+        let text = one_line(&&text[..number.unwrap_or(text.len())]);
+        self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]);
     }
 
-    /// Statistics: for people like any message, for programs as they are.
-    pub(crate) fn report(&self, name: Option<&[u8]>, format: StatsFormat, text: &str) {
-        match (format, name) {
-            (StatsFormat::Json, _) => {
+    /// The same for a text of ours that has lines of its own, of one input or of all.
+    pub(crate) fn say_lines(&self, name: Option<&[u8]>, text: &str) {
+        match name {
+            Some(name) => self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]),
+            None => self.line(&[text.as_bytes()]),
+        }
+    }
+
+    /// Statistics: for people like any message, for programs as one object.
+    pub(crate) fn report(&self, name: Option<&[u8]>, format: StatsFormat, text: String) {
+        match format {
+            StatsFormat::Json => {
+                let line = harmless_json(text) + "\n";
                 // There is nobody left to tell.
-                let _ = write_all(rustix::stdio::stderr(), format!("{text}\n").as_bytes());
+                let _ = write_all(rustix::stdio::stderr(), line.as_bytes());
             }
-            (StatsFormat::Text, Some(name)) => self.say_of(name, &text),
-            (StatsFormat::Text, None) => self.say(&text),
+            StatsFormat::Text => self.say_lines(name, &text),
         }
     }
 
@@ -253,11 +258,13 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The bytes with everything that a terminal may act on written as `\xNN` or `\u{N}`: control
-/// characters, bytes that are no UTF-8 (some terminals take 0x80 to 0x9f for controls), and the
-/// characters that turn the direction of text around.
+/// characters, bytes that are no UTF-8 (some terminals take 0x80 to 0x9f for controls), and
+/// characters that are not seen themselves.
 pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let plain = |c: char| !c.is_control() && !turns_direction(c);
+    let plain = |c: char| !c.is_control() && !is_unseen(c);
     match std::str::from_utf8(bytes) {
+        // What most names are: there may be millions.
+        Ok(text) if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) => Cow::Borrowed(bytes),
         Ok(text) if text.chars().all(plain) => Cow::Borrowed(bytes),
         _ => {
             let mut shown = String::with_capacity(2 * bytes.len());
@@ -278,9 +285,43 @@ pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Unicode's explicit directional formatting characters (UAX #9, section 2).
-fn turns_direction(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// JSON in which a terminal finds nothing to act on, and which means the same: what
+/// [`harmless`] would not leave is `\uNNNN` there. (Control characters below 0x20 are already.)
+pub(crate) fn harmless_json(text: String) -> String {
+    if text.bytes().all(|byte| byte < 0x7f) {
+        return text;
+    }
+    let mut shown = String::with_capacity(2 * text.len());
+    for c in text.chars() {
+        match c {
+            // Only strings have any of them.
+            c if c.is_control() || is_unseen(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    shown.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn one_line(text: &dyn std::fmt::Display) -> String {
+    let text = text.to_string();
+    if text.contains(['\n', '\r']) { text.replace('\n', "\\n").replace('\r', "\\r") } else { text }
+}
+
+/// Characters that are not seen, but change what is, or make two names look the same: those that turn
+/// the direction of text (UAX #9, section 2), joiners, fillers, variation selectors, tags and whatever
+/// else a renderer may leave out (`Default_Ignorable_Code_Point` of Unicode 16), separators of lines
+/// and paragraphs, and annotation and hieroglyph format controls.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -289,16 +330,35 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_no_tricks() {
-        let cases: [(&[u8], &str); 6] = [
+        let cases: [(&[u8], &str); 10] = [
             (b"plain name", "plain name"),
             ("größe, 日本".as_bytes(), "größe, 日本"),
             (b"\x1b[31mred\x07", "\\x1b[31mred\\x07"),
             (b"a\x9bm\xff", "a\\x9bm\\xff"),
             ("a\u{9b}b".as_bytes(), "a\\u{9b}b"),
             ("a\u{202e}b".as_bytes(), "a\\u{202e}b"),
+            ("a\u{200b}b\u{ad}".as_bytes(), "a\\u{200b}b\\u{ad}"),
+            ("a\u{2028}b".as_bytes(), "a\\u{2028}b"),
+            ("a\u{e0041}\u{7f}".as_bytes(), "a\\u{e0041}\\x7f"),
+            (b"two\nlines", "two\\x0alines"),
         ];
         for (name, shown) in cases {
             assert_eq!(String::from_utf8_lossy(&harmless(name)), shown);
         }
+    }
+
+    #[test]
+    fn json_gets_none_either_and_means_the_same() {
+        let name = "a\u{1b}\u{7f}\u{9b}\u{202e}\u{200b}\u{e0041}größe\u{1f600}\n";
+        let value = serde_json::json!({ name: name });
+        let shown = harmless_json(value.to_string());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        assert_eq!(harmless(shown.as_bytes()), shown.as_bytes());
+        assert!(shown.contains("größe\u{1f600}"));
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        assert_eq!(one_line(&"a\nringsum: b\r"), "a\\nringsum: b\\r");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
             return Ok(Status::Failure);
         }
     };
-    session.progress.expect(|| crate::hash::length(path));
+    session.progress.expect(|| crate::hash::length(path, true));
     let (mut onward, copies) = open_onward(session)?;
     let (result, mut status) = match hash(session, &source, path, &mut onward, &copies) {
         Ok(found) => (Ok(Hashed::read(found, &source)), Status::Success),

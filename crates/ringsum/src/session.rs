@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
         if let Some(totals) = self.totals.as_ref().map(lock).filter(is_news) {
             let report =
                 Report { stats: &totals.stats, of: Of::All(totals.inputs, totals.start.elapsed()) };
-            self.messages.report(None, totals.format, &report.format(totals.format));
+            self.messages.report(None, totals.format, report.format(totals.format));
         }
         if let (Some(trace), Some(path)) = (&self.options.config.trace, &self.args.trace) {
             trace.finish().map_err(|error| no_trace(path, &error))?;
@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
             let text = format!("plan\n{plan}");
-            self.progress.suspend(|| self.messages.say_of(name, &text));
+            self.progress.suspend(|| self.messages.say_lines(Some(name), &text));
         }
         let found = hash();
         if let (Some(totals), Some(stats)) = (&self.totals, plan.stats()) {
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
             let report = Report { stats: &stats, of: Of::Input(path, plan.choices()) };
             let text = report.format(totals.format);
             let name = path.as_os_str().as_encoded_bytes();
-            self.progress.suspend(|| self.messages.report(Some(name), totals.format, &text));
+            self.progress.suspend(|| self.messages.report(Some(name), totals.format, text));
         }
         found
     }
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
         for Choice { what, value, why } in shared.choices() {
             text.push_str(&format!("\n  {what:8} {value:16} {why}"));
         }
-        self.progress.suspend(|| self.messages.say(&text));
+        self.progress.suspend(|| self.messages.say_lines(None, &text));
     }
 
     /// Opens a list of names or of hashes; `-` is standard input.

@@ -1,6 +1,7 @@
 //! What is to be hashed, one after another: files that are named, files that lists name, and files in
 //! trees.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ pub(crate) enum What {
     /// Something that cannot be had; in a tree, or named by itself.
     Failed { path: Vec<u8>, why: String, in_tree: bool },
     /// Something that is left out, and what it is.
-    Skipped(Vec<u8>, &'static str),
+    Skipped(Vec<u8>, Cow<'static, str>),
     /// A directory, a link with its target, or something else without content, of a tree that gets a
     /// digest.
     Node(Entry, Option<Vec<u8>>),
@@ -69,17 +70,24 @@ pub(crate) enum Looked {
     Failed(PathBuf, io::Error),
 }
 
+/// What stands in the place of a regular file: for messages only, since it may be another by now.
+pub(crate) fn what_is(path: &Path) -> &'static str {
+    match rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::Fifo) => "a FIFO",
+        Ok(FileType::Socket) => "a socket",
+        Ok(FileType::BlockDevice) => "a block device",
+        Ok(FileType::CharacterDevice) => "a character device",
+        _ => "no regular file",
+    }
+}
+
 /// Looks what a name stands for.
 pub(crate) fn look(path: PathBuf) -> Looked {
     if is_stdin(&path) {
         let place = Place::Path(path);
-        return Looked::File(ToHash {
-            place,
-            device: 0,
-            inode: 0,
-            is_regular: false,
-            algorithms: None,
-        });
+        let (device, inode, algorithms) = (0, 0, None);
+        let (is_regular, alone) = (false, true);
+        return Looked::File(ToHash { place, device, inode, is_regular, alone, algorithms });
     }
     match look_at(&path) {
         Err(error) => Looked::Failed(path, error),
@@ -275,7 +283,7 @@ impl Trees<'_> {
                 let Place::Path(path) = &file.place else { return Box::new(std::iter::empty()) };
                 if let Some(what) = self.left_out(&file, path) {
                     let path = path.as_os_str().as_bytes().to_vec();
-                    return one(told(What::Skipped(path, what)));
+                    return one(told(What::Skipped(path, what.into())));
                 }
                 let key = self.memory.filter(|_| file.is_regular).map(|_| Memory::key_of(path));
                 one(self.hash(file, key))
@@ -290,25 +298,20 @@ impl Trees<'_> {
     }
 
     /// What a name stands for, if that is left out: with `-r` and in lists of names, which programs make,
-    /// what is no file is not opened. (Standard input is, and what is named without them.)
-    fn left_out(&self, file: &ToHash, path: &Path) -> Option<&'static str> {
+    /// what is no file is not opened. (Standard input is, and what is named on the command line without -r,
+    /// and everything if that was asked for.)
+    fn left_out(&self, file: &ToHash, path: &Path) -> Option<String> {
         let args = self.session.args;
-        let is_meant = !args.recursive && args.files_from.is_none();
-        if file.is_regular || is_stdin(path) || is_meant {
+        let is_named = || args.files.iter().any(|named| named == path);
+        let is_meant = || !args.recursive && (args.files_from.is_none() || is_named());
+        if file.is_regular || is_stdin(path) || args.allow_special || is_meant() {
             return None;
         }
-        let kind = rustix::fs::stat(path).ok()?.st_mode;
-        Some(match FileType::from_raw_mode(kind) {
-            FileType::Fifo => "a FIFO",
-            FileType::Socket => "a socket",
-            FileType::BlockDevice => "a block device",
-            FileType::CharacterDevice => "a character device",
-            _ => return None,
-        })
+        Some(format!("{} (--allow-special reads it)", what_is(path)))
     }
 
     fn hash(&self, mut file: ToHash, key: Option<Vec<u8>>) -> TreeTask {
-        file.is_regular &= self.shares;
+        file.alone |= !self.shares;
         let remembered = self.memory.zip(key).map(|(memory, key)| memory.look_up(key));
         Task { tag: Tag { what: What::File, remembered }, file: Some(file) }
     }
@@ -347,16 +350,15 @@ impl Trees<'_> {
                 if let (Some(memory), Some(key)) = (self.memory, &key)
                     && memory.is_own(key, device, inode)
                 {
-                    return Some(told(What::Skipped(entry.path(), "the index of this run")));
+                    return Some(told(What::Skipped(entry.path(), "the index of this run".into())));
                 }
                 if self.session.output.is_own(device, inode) {
-                    return Some(told(What::Skipped(entry.path(), "where the hashes go")));
+                    return Some(told(What::Skipped(entry.path(), "where the hashes go".into())));
                 }
                 let place = Place::Entry(entry);
-                return Some(self.hash(
-                    ToHash { place, device, inode, is_regular: true, algorithms: None },
-                    key,
-                ));
+                let (is_regular, alone, algorithms) = (true, false, None);
+                let file = ToHash { place, device, inode, is_regular, alone, algorithms };
+                return Some(self.hash(file, key));
             }
             Kind::Failed(error) => return Some(failed_in_tree(&entry, error)),
             Kind::Directory | Kind::Symlink if !self.session.args.tree_digest => return None,
@@ -374,7 +376,9 @@ impl Trees<'_> {
             Kind::CharDevice => Some("a character device"),
         };
         Some(told(match special {
-            Some(what) if !self.session.args.tree_digest => What::Skipped(entry.path(), what),
+            Some(what) if !self.session.args.tree_digest => {
+                What::Skipped(entry.path(), what.into())
+            }
             _ => What::Node(entry, None),
         }))
     }

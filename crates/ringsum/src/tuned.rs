@@ -8,9 +8,9 @@ mod device;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -163,7 +163,9 @@ fn change(path: &Path, device: &DeviceId, new: Option<Value>) -> Result<(), Tune
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let fail = |doing| move |error| TunedError::Io { path: path.clone(), doing, error };
     let folder = path.parent().filter(|folder| *folder != "").unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(fail("making its folder"))?;
+    // As the XDG specification wants its folders.
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder).map_err(fail("making its folder"))?;
     let folder = File::open(folder).map_err(fail("opening its folder"))?;
     // Two at once would lose one of two entries. Where the file system has no locks, so be it.
     let _ = flock(&folder, FlockOperation::LockExclusive);
@@ -405,12 +407,17 @@ fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
     entries.map(|entries| (document, entries))
 }
 
-/// Puts a new file in the place of the old one: either is there, whole, whatever happens.
+/// Puts a new file in the place of the old one, with the permissions that the old one has, or for its owner
+/// only: either is there, whole, whatever happens.
 fn replace(path: &Path, bytes: &[u8], folder: &File) -> io::Result<()> {
     let new = path.with_extension(format!("json.{}.new", std::process::id()));
     // What a process of this number left behind when it was ended.
     let _ = fs::remove_file(&new);
-    let written = File::create_new(&new).and_then(|mut file| {
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    let written = written.and_then(|mut file| {
+        if let Ok(old) = path.metadata() {
+            file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o777))?;
+        }
         file.write_all(bytes)?;
         file.sync_all()
     });

@@ -33,6 +33,22 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
+/// Whatever the umask is.
+#[test]
+fn it_is_for_its_owner_unless_somebody_said_otherwise() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("a/b/tuned.json");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let before = rustix::process::umask(rustix::fs::Mode::empty());
+    save(&path, &entry(device(0, None))).expect("saved");
+    rustix::process::umask(before);
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    save(&path, &entry(device(0, None))).expect("saved");
+    assert_eq!(mode(&path), 0o644);
+}
+
 #[test]
 fn what_is_saved_is_loaded_and_others_stay() {
     let folder = folder();

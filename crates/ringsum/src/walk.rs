@@ -4,9 +4,12 @@
 //! an entry is the caller's.
 //!
 //! No path is ever given to the kernel except the root's: everything else is opened by name in its
-//! directory, so that depth has no limit and nothing outside the tree is reached by way of a link.
+//! directory, so that depth has no limit and nothing outside the tree is reached by way of a link,
+//! whatever is put in the place of what was listed: a name that was none is opened with
+//! `O_NOFOLLOW`, which for one name is all that `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS` are.
 //! Descriptors have a budget. A directory beyond it is closed once it was read, and opened again
-//! when needed from its nearest open ancestor; its device and inode must then be what they were.
+//! when needed from its nearest open ancestor, by several names at once, none of which may be a
+//! link; its device and inode must then be what they were.
 //!
 //! Threads take the unread directory that comes first in the order of the walk. One that nobody has
 //! begun when its turn comes is read by the caller's thread, so whatever the limits are, nothing
@@ -28,8 +31,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use ahead::{BUFFER_BYTES, Listed, Shared, Unread};
+pub(crate) use directory::Swapped;
 use directory::{Descriptors, Directory, Handle};
 use listing::Type;
 
@@ -139,6 +144,8 @@ pub struct Entry {
     kind: Kind,
     inode: u64,
     device: u64,
+    /// It was a link that was followed.
+    linked: bool,
 }
 
 impl Entry {
@@ -186,26 +193,28 @@ impl Entry {
         path
     }
 
-    /// Opens it, with `O_CLOEXEC`, and with `O_NOFOLLOW` unless links are followed.
+    /// Opens it, with `O_CLOEXEC`, and with `O_NOFOLLOW` unless it was a link that is followed.
     ///
     /// # Errors
     ///
-    /// What `openat` says. Where the descriptor of its directory was given up, also what opening
-    /// that again says, and [`io::ErrorKind::StaleNetworkFileHandle`] if another is in its place.
+    /// What `openat` says: `ELOOP` of a link that took its place. Where the descriptor of its
+    /// directory was given up, also what opening that again says, and
+    /// [`io::ErrorKind::StaleNetworkFileHandle`] if something else is in its place.
     pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
-        let links = if self.follows() { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let links = if self.linked { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = self.descriptor()?;
         let flags = flags | links | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&handle.fd, &*self.name, flags, Mode::empty())?)
     }
 
-    /// Its `stat`; that of what a link leads to only if links are followed.
+    /// Its `stat`; that of what a link leads to only if it was one when it was listed, and links
+    /// are followed.
     ///
     /// # Errors
     ///
     /// As for [`open`](Entry::open).
     pub fn stat(&self) -> io::Result<Stat> {
-        let links = if self.follows() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let links = if self.linked { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let handle = self.descriptor()?;
         Ok(rustix::fs::statat(&handle.fd, &*self.name, links)?)
     }
@@ -226,8 +235,9 @@ impl Entry {
         self.handle = None;
     }
 
-    fn follows(&self) -> bool {
-        self.directory.descriptors.follow
+    /// Whether an error of [`open`](Entry::open) says that a link took its place.
+    pub(crate) fn is_link_now(&self, error: &io::Error) -> bool {
+        !self.linked && Errno::from_io_error(error) == Some(Errno::LOOP)
     }
 
     fn descriptor(&self) -> io::Result<Arc<Handle>> {
@@ -316,7 +326,7 @@ impl Walk {
                 budget,
                 recent: Mutex::new((VecDeque::new(), recent)),
                 root: root.to_owned(),
-                follow: options.follow,
+                has_openat2: AtomicBool::new(true),
             }),
         };
         let shared = Shared {
@@ -432,5 +442,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+mod swap_tests;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use std::ptr;
 use rustix::fs::{FileType, fstat};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::{Completion, Engine, Read};
+use super::{Completion, Engine, Read, Setup};
 use crate::sys::{self, sigbus};
 
 /// The engine that lends the page cache.
@@ -53,7 +53,7 @@ impl Drop for Map {
 }
 
 impl MmapEngine {
-    pub(crate) fn new(slots: u32) -> Result<MmapEngine, String> {
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<MmapEngine, String> {
         if !sigbus::is_installed() {
             return Err(
                 "a file truncated under a mapping would end the process with SIGBUS; call \
@@ -61,9 +61,13 @@ impl MmapEngine {
                     .to_owned(),
             );
         }
+        let page_bytes = rustix::param::page_size();
+        if let Some(Err(error)) = setup.file.map(|file| Map::new(file, 0, page_bytes)) {
+            return Err(unmappable(&error));
+        }
         Ok(MmapEngine {
-            windows: (0..slots).map(|_| None).collect(),
-            page_bytes: rustix::param::page_size() as u64,
+            windows: (0..setup.slots).map(|_| None).collect(),
+            page_bytes: page_bytes as u64,
         })
     }
 
@@ -85,6 +89,19 @@ impl MmapEngine {
         let bytes = map.start.wrapping_add(skip as usize);
         self.windows[read.slot as usize] = Some(Window { bytes, guard, _map: map });
         Ok(())
+    }
+}
+
+/// Why a file cannot be had with this engine at all: files of sysfs, and those of FUSE servers that want to see
+/// every read, have no pages that could be mapped.
+fn unmappable(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENODEV) => {
+            "this file cannot be mapped (ENODEV): its file system has no pages of it to \
+                               lend; name no engine, or another"
+                .to_owned()
+        }
+        _ => format!("this file cannot be mapped: {error}; name no engine, or another"),
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engin
         EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)?),
         EngineKind::Pread => Box::new(pread::PreadEngine),
         EngineKind::Stream => Box::new(stream::StreamEngine::new(setup.seekable, setup.file)),
-        EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup.slots)?),
+        EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup)?),
         EngineKind::Null => Box::new(null::NullEngine),
     })
 }

@@ -154,6 +154,7 @@ impl Args {
             report_extra: Vec::new(),
             recursive: false,
             files_from: None,
+            allow_special: false,
             null: false,
             zero: false,
             follow: false,

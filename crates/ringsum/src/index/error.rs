@@ -25,6 +25,11 @@ pub(crate) enum IndexError {
     #[error("cannot open index {index}: {1}; name another file, or see to its permissions",
             index = .0.display())]
     Open(PathBuf, #[source] io::Error),
+    /// Something that is called so belongs to another user, whose id comes third, in a directory in which
+    /// everybody may make files.
+    #[error("{file} belongs to another user ({2}), and everybody may make files in its directory: somebody else may have \
+             put it there for you to find; name an index in a directory of your own", file = .1.display())]
+    Planted(PathBuf, PathBuf, u32),
     /// A file of something else, or an index whose header is damaged.
     #[error("{index} has something in it and is no index (it is no SQLite database); move it away, or \
              name another file", index = .0.display())]

@@ -391,7 +391,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn work(&mut self, batch: Batch<T>) {
         let crew = self.crew;
         let mut members = VecDeque::new();
-        let is_one_of_many = batch.len() > 1 && crew.small.most > 1;
+        // (On a device that turns, what one puts back another would collect in a batch again, for ever.)
+        let is_one_of_many = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
         for ticket in batch {
             let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();

@@ -110,7 +110,7 @@ impl<'a, T: Send> Run<'a, T> {
                 self.finish(ticket);
                 continue;
             };
-            let device = file.is_regular.then_some(file.device);
+            let device = (file.is_regular && !file.alone).then_some(file.device);
             let place = *by_device.entry(device).or_insert_with(|| {
                 let lanes = windows.iter().filter(|window| window.sorts).count() as u32;
                 windows.push(self.open_lane(device, lanes, scope));

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::directory::{Directory, Handle, open_directory};
+use super::directory::{Directory, Handle, no_directory_now, open_directory};
 use super::listing::{Key, Listing, Reading, Record, Type};
 use super::{Entry, Kind, WalkOptions, lock};
 
@@ -59,6 +59,7 @@ impl Listed {
             kind,
             inode: record.inode,
             device: extra.and_then(|extra| extra.device).unwrap_or(self.directory.device),
+            linked: extra.is_some_and(|extra| extra.device.is_some()),
         }
     }
 }
@@ -190,10 +191,11 @@ impl Shared {
         let record = &listing.records[listing.children[job.child]];
         let name = listing.name(record);
         let linked = record.extra != 0;
-        let fd = match handle {
-            Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked)?,
-            None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked)?,
+        let opened = match handle {
+            Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked),
+            None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked),
         };
+        let fd = opened.map_err(|error| no_directory_now(error, linked))?;
         let stat = rustix::fs::fstat(&fd)?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         if self.options.one_file_system && device != self.device {

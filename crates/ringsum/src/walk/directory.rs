@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use super::{Entry, Kind, lock};
 
-/// Names put together for one `openat` when a directory is opened again, or a quarter of those that
+/// Names put together for one `openat2` when a directory is opened again, or a quarter of those that
 /// are left, if that is more. Each such step leaves a descriptor that is remembered for a while,
 /// for the directories on the way up to start from. Not tuned: with these, a tree of 20,000 levels
 /// has a file of each opened in 2 to 5 s with 256 descriptors.
@@ -41,7 +42,8 @@ pub(super) struct Descriptors {
     /// The last few that were opened beyond the budget, and how many that may be.
     pub(super) recent: Mutex<(VecDeque<Arc<Handle>>, usize)>,
     pub(super) root: PathBuf,
-    pub(super) follow: bool,
+    /// It has not been refused yet.
+    pub(super) has_openat2: AtomicBool,
 }
 
 impl Descriptors {
@@ -54,6 +56,25 @@ impl Descriptors {
         let closing: Vec<_> = handles.drain(..surplus).collect();
         drop(recent);
         drop(closing);
+    }
+
+    /// Opens a directory some names further down, none of which is a link.
+    fn open_below(&self, at: &Handle, path: &[u8]) -> io::Result<OwnedFd> {
+        if self.has_openat2.load(Relaxed) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            match rustix::fs::openat2(&at.fd, path, flags, Mode::empty(), within) {
+                // Before Linux 5.6, or forbidden by a seccomp filter.
+                Err(Errno::NOSYS | Errno::PERM) => self.has_openat2.store(false, Relaxed),
+                opened => return Ok(opened?),
+            }
+        }
+        let mut reached: Option<OwnedFd> = None;
+        for name in path.split(|&byte| byte == b'/') {
+            let from = reached.as_ref().map_or(at.fd.as_fd(), OwnedFd::as_fd);
+            reached = Some(open_directory_at(from, name, OFlags::PATH, false)?);
+        }
+        reached.ok_or_else(|| Errno::NOENT.into())
     }
 
     /// Remembers nothing from now on.
@@ -81,8 +102,7 @@ impl Directory {
     fn install(&self, fd: OwnedFd) -> io::Result<Arc<Handle>> {
         let stat = rustix::fs::fstat(&fd)?;
         if (stat.st_dev, stat.st_ino) != (self.device, self.inode) {
-            let kind = io::ErrorKind::StaleNetworkFileHandle;
-            return Err(io::Error::new(kind, "another directory has taken this one's place"));
+            return Err(Swapped::Directory.into());
         }
         let handle = self.adopt(fd);
         self.descriptors.remember(&handle);
@@ -120,6 +140,7 @@ impl Directory {
             kind: Kind::Failed(error),
             inode: self.inode,
             device: self.device,
+            linked: false,
         }
     }
 
@@ -149,10 +170,10 @@ impl Directory {
         while let Some(mut end) = missing.pop() {
             let mut path = end.name.to_vec();
             let mut names = 1;
-            // A link ends a step, since the kernel follows only 40 of them in one path. One that
-            // was put in the midst of a step leads to the same directory or to an error.
+            // A link that is followed is a step of its own: in the midst of one there is none.
             while let Some(&next) = missing.last()
                 && !end.linked
+                && !next.linked
                 && names < STEP_NAMES.max(missing.len() / 4)
                 && path.len() + next.name.len() < STEP_BYTES
             {
@@ -162,7 +183,11 @@ impl Directory {
                 end = next;
                 missing.pop();
             }
-            handle = end.install(open_directory(&handle, &path, OFlags::PATH, end.linked)?)?;
+            let opened = match names {
+                1 => open_directory(&handle, &path, OFlags::PATH, end.linked),
+                _ => self.descriptors.open_below(&handle, &path),
+            };
+            handle = end.install(opened.map_err(|error| no_directory_now(error, end.linked))?)?;
         }
         Ok(handle)
     }
@@ -200,13 +225,48 @@ impl Drop for Directory {
     }
 }
 
+/// Opens a directory by one name; `linked`: it is a link that is followed.
 pub(super) fn open_directory(
     at: &Handle,
-    path: &[u8],
+    name: &[u8],
+    how: OFlags,
+    linked: bool,
+) -> io::Result<OwnedFd> {
+    open_directory_at(at.fd.as_fd(), name, how, linked)
+}
+
+fn open_directory_at(
+    at: BorrowedFd<'_>,
+    name: &[u8],
     how: OFlags,
     linked: bool,
 ) -> io::Result<OwnedFd> {
     let links = if linked { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = how | links | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(&at.fd, path, flags, Mode::empty())?)
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
+
+/// What has become of a directory that was listed, where it is not there any more and something else is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Swapped {
+    /// Another directory.
+    #[error("replaced: another directory has taken this one's place")]
+    Directory,
+    /// A link, or what is no directory at all.
+    #[error("replaced: it was a directory a moment ago, and is none now (a link is not followed)")]
+    NoDirectory,
+}
+
+impl From<Swapped> for io::Error {
+    fn from(swapped: Swapped) -> io::Error {
+        io::Error::new(io::ErrorKind::StaleNetworkFileHandle, swapped)
+    }
+}
+
+/// The error of opening a directory that was listed as one: a link in its place is `ENOTDIR` or `ELOOP`.
+pub(super) fn no_directory_now(error: io::Error, linked: bool) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOTDIR | Errno::LOOP) if !linked => Swapped::NoDirectory.into(),
+        _ => error,
+    }
 }

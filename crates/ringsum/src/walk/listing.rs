@@ -124,6 +124,9 @@ impl Listing {
                     extra = Some(Extra { device: None, errno: Some(errno) });
                     Some(Type::Failed)
                 };
+                if !is_one_name(name.to_bytes()) {
+                    kind = failed(Errno::IO);
+                }
                 if kind.is_none() {
                     kind = match stat(AtFlags::SYMLINK_NOFOLLOW) {
                         Ok(stat) => Type::of(FileType::from_raw_mode(stat.st_mode)),
@@ -243,6 +246,12 @@ impl Listing {
     }
 }
 
+/// Whether it leads no further than into its directory. Before 5.4 Linux gives what a server has sent, and one
+/// may send `../x`; since then it fails with the same error.
+fn is_one_name(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&b'/')
+}
+
 fn name_of<'a>(names: &'a [u8], record: &Record) -> &'a [u8] {
     &names[record.name_start..record.name_start + usize::from(record.name_len)]
 }
@@ -256,4 +265,16 @@ pub(super) fn compare(a: &[u8], a_kind: Type, b: &[u8], b_kind: Type) -> Orderin
         None => (kind == Type::Directory).then_some(b'/'),
     };
     a[..common].cmp(&b[..common]).then_with(|| after(a, a_kind).cmp(&after(b, b_kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_no_further_than_into_its_directory() {
+        let names: [&[u8]; 7] = [b"", b"a", b"..a", b"../a", b"a/b", b"/", b"a/"];
+        let found: Vec<_> = names.into_iter().filter(|name| is_one_name(name)).collect();
+        assert_eq!(found, [&b"a"[..], b"..a"]);
+    }
 }

@@ -32,7 +32,7 @@ fn describe(entry: &Entry) -> String {
 }
 
 /// Makes directories (with a slash at their end) and empty files.
-fn make(root: &Path, paths: &[&str]) {
+pub(super) fn make(root: &Path, paths: &[&str]) {
     for path in paths {
         let path = root.join(path);
         if path.as_os_str().as_bytes().ends_with(b"/") {
@@ -44,7 +44,7 @@ fn make(root: &Path, paths: &[&str]) {
     }
 }
 
-fn tree(paths: &[&str]) -> tempfile::TempDir {
+pub(super) fn tree(paths: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     make(root.path(), paths);
     root
@@ -311,12 +311,14 @@ fn what_changes_meanwhile_is_an_error_and_never_something_else() {
     let options = WalkOptions { threads: 0, directories: true, ..Default::default() };
     let mut walk = Walk::new(root.path(), &options).unwrap();
     assert_eq!(describe(&walk.next().unwrap()), "gone Directory");
+    let replaced = "link replaced: it was a directory a moment ago, and is none now (a link is not \
+                    followed)";
     fs::remove_dir_all(path("gone")).unwrap();
     fs::rename(path("link"), path("moved")).unwrap();
     symlink("moved", path("link")).unwrap();
     assert_eq!(
         names(walk),
-        ["gone failed 2", "link Directory", "link failed 20", "z"],
+        ["gone failed 2", "link Directory", replaced, "z"],
         "a link in the place of a directory is not followed"
     );
 }
@@ -340,10 +342,6 @@ fn a_directory_opened_again_must_be_the_same() {
         make(root.path(), &[&file]);
         let error = entry.open(OFlags::RDONLY).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StaleNetworkFileHandle);
-        // By way of a link it is the same directory, or an error; it is not by its last name.
-        fs::remove_dir_all(root.path().join("a")).unwrap();
-        symlink("moved", root.path().join("a")).unwrap();
-        assert_eq!(entry.open(OFlags::RDONLY).is_ok(), depth != "a");
     }
 }
 

@@ -166,7 +166,11 @@ fn standard_input_that_is_not_ready_or_not_readable() {
     // Non-blocking, with nothing in it yet.
     for (options, sent, expected) in [
         (&["-"][..], "abc".to_owned(), format!("{}  -\n", hex(b"abc"))),
-        (&["-c", "-"], format!("{}  /dev/null\n", hex(b"")), "/dev/null: OK\n".to_owned()),
+        (
+            &["-c", "--allow-special", "-"],
+            format!("{}  /dev/null\n", hex(b"")),
+            "/dev/null: OK\n".to_owned(),
+        ),
     ] {
         let (reader, mut writer) = std::io::pipe().unwrap();
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();

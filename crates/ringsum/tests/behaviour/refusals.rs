@@ -155,3 +155,22 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
     assert!(output.stderr.contains("RLIMIT_MEMLOCK"), "{}", output.stderr);
     as_nobody("").expect(0, &format!("{}  a\n", hex(&data)), "");
 }
+
+#[test]
+fn a_file_that_cannot_be_mapped_is_refused_and_not_called_unreadable() {
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if !std::path::Path::new(path).exists() {
+        return skip(&format!("a file that cannot be mapped: no {path}"));
+    }
+    let said = format!(
+        "ringsum: {path}: engine mmap cannot be used: this file cannot be mapped (ENODEV): its file system has \
+         no pages of it to lend; name no engine, or another\n"
+    );
+    let scratch = Scratch::new();
+    scratch.run(&["--engine=mmap", path]).expect(1, "", &said);
+    scratch.run(&[path]).expect(
+        0,
+        &format!("{}  {path}\n", hex(&std::fs::read(path).unwrap())),
+        "",
+    );
+}

@@ -5,34 +5,49 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::support::{Scratch, content, hex, ringsum};
+use crate::support::{Scratch, Watchdog, content, hex, ringsum};
 
 /// Runs the command with standard output and standard error on a terminal; returns what came.
 fn on_terminal(scratch: &Scratch, args: &[&OsStr]) -> String {
+    let mut command = ringsum();
+    command.current_dir(scratch.path()).args(args);
+    String::from_utf8_lossy(&bytes_on_terminal(command)).into_owned()
+}
+
+/// The same for any command and what may be no UTF-8.
+pub(crate) fn bytes_on_terminal(mut command: Command) -> Vec<u8> {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
+    // Wide enough for the bar to show a name.
+    let size = Winsize { ws_row: 50, ws_col: 400, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&controller, size).unwrap();
     let name = ptsname(&controller, Vec::new()).unwrap();
     let terminal = || {
         let path = OsStr::from_bytes(name.as_bytes());
         File::options().read(true).write(true).open(path).unwrap()
     };
     let (out, err) = (terminal(), terminal());
-    let mut command = ringsum();
-    command.current_dir(scratch.path()).args(args).env("TERM", "xterm");
+    command.env("TERM", "xterm");
     command.stdin(Stdio::null()).stdout(OwnedFd::from(out)).stderr(OwnedFd::from(err));
     let mut child = command.spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
     // Our copies of the terminal go with it, so that reading ends when the child has left.
     drop(command);
     let mut text = Vec::new();
     // At the end Linux says EIO, not end of file.
     let _ = File::from(controller).read_to_end(&mut text);
     child.wait().unwrap();
-    String::from_utf8_lossy(&text).replace("\r\n", "\n")
+    // Whose doing the carriage return is, it being a terminal.
+    let mut lines: Vec<_> = text.split(|byte| *byte == b'\n').collect();
+    let last = lines.pop().unwrap_or_default();
+    let lines = lines.iter().flat_map(|line| [line.strip_suffix(b"\r").unwrap_or(line), b"\n"]);
+    lines.chain([last]).collect::<Vec<_>>().concat()
 }
 
 #[test]

@@ -91,10 +91,10 @@ fn what_is_no_file_is_left_out_where_it_is_named_too() {
     let scratch = every_kind();
     let names = ["t/file", "t/fifo", "t/to-fifo", "t/socket", "/dev/zero"];
     let expected = format!("{}  t/file\n", hex(b"in a file"));
-    let said = "ringsum: t/fifo: skipped: it is a FIFO\n\
-                ringsum: t/to-fifo: skipped: it is a FIFO\n\
-                ringsum: t/socket: skipped: it is a socket\n\
-                ringsum: /dev/zero: skipped: it is a character device\n";
+    let said = "ringsum: t/fifo: skipped: it is a FIFO (--allow-special reads it)\n\
+                ringsum: t/to-fifo: skipped: it is a FIFO (--allow-special reads it)\n\
+                ringsum: t/socket: skipped: it is a socket (--allow-special reads it)\n\
+                ringsum: /dev/zero: skipped: it is a character device (--allow-special reads it)\n";
     scratch.run(&[&["-r"], &names[..]].concat()).expect(0, &expected, said);
     let list = names.join("\n");
     scratch.run_with(&["--files-from=-"], list.as_bytes()).expect(0, &expected, said);

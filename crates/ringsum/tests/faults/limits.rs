@@ -96,8 +96,8 @@ pub(crate) const GROUP: Group = Group {
         },
         Fault { name: "RLIMIT_AS: what it has as it starts, and 1 MiB", run: little_memory },
         Fault {
-            name: "RLIMIT_STACK = 1 MiB",
-            run: |trial| limited(trial, libc::RLIMIT_STACK, 1 << 20),
+            name: "RLIMIT_STACK = 128 KiB",
+            run: |trial| limited(trial, libc::RLIMIT_STACK, 128 << 10),
         },
         Fault {
             name: "a control group with 64 MiB of memory, and a file of 256 MiB",

@@ -1,0 +1,138 @@
+//! Who may read and write what the command makes for itself: its owner, whatever the umask is.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use crate::support::{Scratch, files_below, hex, skip};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn small_tree() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.make_dir("t");
+    scratch.write("t/a", "a");
+    scratch
+}
+
+/// The index as a run of the shell leaves it.
+#[test]
+fn an_index_is_for_its_owner() {
+    let scratch = small_tree();
+    for umask in ["000", "022", "077"] {
+        let _ = fs::remove_file(scratch.join("index"));
+        scratch
+            .shell(&format!("umask {umask}; $R -r --index index t > out{umask}"))
+            .expect(0, "", "");
+        assert_eq!(mode(&scratch.join("index")), 0o600, "{umask}");
+    }
+    // One that is there keeps its own.
+    fs::set_permissions(scratch.join("index"), Permissions::from_mode(0o640)).unwrap();
+    scratch.shell("umask 000; $R -r --index index t > out").expect(0, "", "");
+    assert_eq!(mode(&scratch.join("index")), 0o640);
+}
+
+/// A run that is killed in the midst of a transaction leaves its journal; and while it lasts, there is one.
+#[test]
+fn a_journal_is_for_the_owner_of_the_index() {
+    let scratch = small_tree();
+    for i in 0..300 {
+        scratch.write(format!("t/{i}"), i.to_string());
+    }
+    let watched = scratch.shell(
+        "umask 000; $R -r --index index t > out
+         cat > hold.py <<END
+import sqlite3, os
+db = sqlite3.connect('index', isolation_level=None)
+db.execute('begin immediate')
+db.execute('delete from file')
+print(oct(os.stat('index-journal').st_mode & 0o777))
+db.execute('rollback')
+END
+         python3 hold.py",
+    );
+    if watched.code != 0 {
+        return skip(&format!("no Python with SQLite: {}", watched.stderr.trim()));
+    }
+    assert_eq!(watched.stdout(), "0o600\n");
+}
+
+#[test]
+fn a_link_to_nowhere_is_not_followed_to_make_an_index() {
+    let scratch = small_tree();
+    symlink("elsewhere", scratch.join("index")).unwrap();
+    let output = scratch.run(&["-r", "--index", "index", "t"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("cannot open index index: File exists"), "{}", output.stderr);
+    assert!(!scratch.join("elsewhere").exists());
+    // One that leads to an index is the user's own affair.
+    scratch.run(&["-r", "--index", "elsewhere", "t"]).expect(0, &hashed(), "");
+    scratch.run(&["-r", "--index", "index", "t"]).expect(0, &hashed(), "");
+}
+
+fn hashed() -> String {
+    format!("{}  t/a\n", hex(b"a"))
+}
+
+const WARNING: &str = "warning: who can change an index can hide that files have changed";
+
+#[test]
+fn who_else_can_change_an_index_is_told() {
+    let scratch = small_tree();
+    scratch.make_dir("public");
+    let run = |index: &str| scratch.run(&["-r", "--index", index, "t"]);
+    run("public/index").expect(0, &hashed(), "");
+    for permissions in [0o777, 0o1777] {
+        fs::set_permissions(scratch.join("public"), Permissions::from_mode(permissions)).unwrap();
+        let said =
+            format!("ringsum: public/index: {WARNING}: everybody can write to its directory\n");
+        run("public/index").expect(0, &hashed(), &said);
+        symlink("public/index", scratch.join("link")).unwrap();
+        run("link").expect(0, &hashed(), &said.replace("public/index", "link"));
+        fs::remove_file(scratch.join("link")).unwrap();
+    }
+    fs::set_permissions(scratch.join("public"), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(scratch.join("public/index"), Permissions::from_mode(0o666)).unwrap();
+    let said = format!("ringsum: public/index: {WARNING}: everybody can write to it\n");
+    run("public/index").expect(0, &hashed(), &said);
+}
+
+#[test]
+fn what_somebody_else_has_put_where_everybody_may_is_refused() {
+    let scratch = small_tree();
+    let public = scratch.make_dir("public");
+    let run = || scratch.run(&["-r", "--index", "public/index", "t"]);
+    run().expect(0, &hashed(), "");
+    let index = fs::read(public.join("index")).unwrap();
+    if let Err(error) = chown(public.join("index"), Some(65_534), None) {
+        return skip(&format!("files of another user: {error}"));
+    }
+    // In a directory of our own, it is known who put it there.
+    let said = format!("ringsum: public/index: {WARNING}: it belongs to another user (65534)\n");
+    run().expect(0, &hashed(), &said);
+    fs::set_permissions(&public, Permissions::from_mode(0o1777)).unwrap();
+    let refused = |name: &str| {
+        let before = files_below(scratch.path());
+        let output = run();
+        let said = format!(
+            "ringsum: public/{name} belongs to another user (65534), and everybody may make"
+        );
+        assert!(output.stderr.starts_with(&said) && output.code == 1, "{}", output.stderr);
+        assert_eq!(output.stdout(), "");
+        assert!(files_below(scratch.path()) == before, "something was changed");
+        fs::remove_file(public.join(name)).unwrap();
+    };
+    refused("index");
+    fs::write(public.join("index"), index).unwrap();
+    for name in ["index-journal", "index-wal", "index-shm"] {
+        fs::write(public.join(name), "what SQLite would take into the index").unwrap();
+        chown(public.join(name), Some(65_534), None).unwrap();
+        refused(name);
+    }
+    fs::remove_file(public.join("index")).unwrap();
+    symlink("/etc/passwd", public.join("index")).unwrap();
+    std::os::unix::fs::lchown(public.join("index"), Some(65_534), None).unwrap();
+    refused("index");
+}
