@@ -369,7 +369,8 @@ impl<'s> Plan<'s> {
         let handed_over = self.with_job(range.clone(), |job, ring| {
             // Workers that only might start, in any order, are no use here.
             let is_theirs = ring.order == Order::InOrder || ring.spread == Spread::Asked;
-            if ring.workers == 0 || !is_theirs {
+            // And without takers, nobody would give blocks back.
+            if ring.workers == 0 || !is_theirs || takers.is_empty() {
                 missed = true;
                 return Ok(());
             }
