@@ -249,7 +249,10 @@ impl<'s> Plan<'s> {
     }
 
     /// Reads the whole source, once, and gives each block to each of `takers`: at once, on threads of theirs, if
-    /// the plan was made for [so many consumers](Config::consumers), in order; else on this thread.
+    /// the plan was made for [consumers](Config::consumers), in order; else on this thread.
+    ///
+    /// Each taker has its own threads, even if limits have left the plan fewer: [`consumers`](Plan::consumers) says
+    /// how many those are, and one taker can do the work of several.
     ///
     /// # Errors
     ///
