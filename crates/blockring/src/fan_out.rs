@@ -68,39 +68,49 @@ pub(crate) fn hand_to_each(
     let threads: Vec<_> = takers.iter().map(Taker::threads).collect();
     let handover = Handover::new(plan.spin, &threads);
     let station = Station { job, handover: &handover, waker: waker.as_ref(), check };
-    thread::scope(|scope| {
-        let mut consumers = Vec::new();
-        let started = takers.iter_mut().try_for_each(|taker| match taker {
-            Taker::InOrder(consume) => {
-                consumers.push(station.start(scope, consumers.len(), &mut **consume)?);
-                Ok(())
+    station.hand_over(takers, |lender| reader.pump(job, plan, Order::InOrder, || lender))
+}
+
+impl<'a> Station<'a> {
+    /// Starts the threads of `takers`, and has `pump` lend them what it reads, on this thread.
+    fn hand_over(
+        self,
+        takers: &mut [Taker<'_>],
+        pump: impl FnOnce(Lender<'a>) -> Result<(), ErrorKind>,
+    ) -> Result<(), NotDone> {
+        thread::scope(|scope| {
+            let mut consumers = Vec::new();
+            let started = takers.iter_mut().try_for_each(|taker| match taker {
+                Taker::InOrder(consume) => {
+                    consumers.push(self.start(scope, consumers.len(), &mut **consume)?);
+                    Ok(())
+                }
+                Taker::AnyOrder(threads, consume) => (0..(*threads).max(1)).try_for_each(|_| {
+                    let consume: ConsumeAnyOrder<'_> = *consume;
+                    consumers.push(self.start(scope, consumers.len(), consume)?);
+                    Ok(())
+                }),
+            });
+            let read = match started {
+                Ok(()) => {
+                    pump(Lender { handover: self.handover, discard: true }).map_err(NotDone::Failed)
+                }
+                Err(error) => {
+                    self.handover.close(true);
+                    Err(NotDone::Threads(ErrorKind::Resource { what: STARTING.to_owned(), error }))
+                }
+            };
+            let mut consumed = Ok(());
+            for consumer in consumers {
+                match consumer.join() {
+                    Ok(result) => consumed = consumed.and(result),
+                    Err(payload) => panic::resume_unwind(payload),
+                }
             }
-            Taker::AnyOrder(threads, consume) => (0..(*threads).max(1)).try_for_each(|_| {
-                let consume: ConsumeAnyOrder<'_> = *consume;
-                consumers.push(station.start(scope, consumers.len(), consume)?);
-                Ok(())
-            }),
-        });
-        let read = match started {
-            Ok(()) => {
-                let lender = || Lender { handover: &handover, discard: true };
-                reader.pump(job, plan, Order::InOrder, lender).map_err(NotDone::Failed)
-            }
-            Err(error) => {
-                handover.close(true);
-                Err(NotDone::Threads(ErrorKind::Resource { what: STARTING.to_owned(), error }))
-            }
-        };
-        let mut consumed = Ok(());
-        for consumer in consumers {
-            match consumer.join() {
-                Ok(result) => consumed = consumed.and(result),
-                Err(payload) => panic::resume_unwind(payload),
-            }
-        }
-        // What a consumer said comes first: it is why the pump was told that nobody is there.
-        consumed.map_err(|error| NotDone::Failed(ErrorKind::Consumer(error))).and(read)
-    })
+            // What a consumer said comes first: it is why the pump was told that nobody is there.
+            consumed.map_err(|error| NotDone::Failed(ErrorKind::Consumer(error))).and(read)
+        })
+    }
 }
 
 /// Gives blocks to the hand-over. Its drop waits until nobody holds one, so that the memory may go.
@@ -227,3 +237,7 @@ impl Drop for End<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "fan_out_tests.rs"]
+mod tests;

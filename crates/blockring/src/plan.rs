@@ -249,7 +249,10 @@ impl<'s> Plan<'s> {
     }
 
     /// Reads the whole source, once, and gives each block to each of `takers`: at once, on threads of theirs, if
-    /// the plan was made for [so many consumers](Config::consumers), in order; else on this thread.
+    /// the plan was made for [consumers](Config::consumers), in order; else on this thread.
+    ///
+    /// Each taker has its own threads, even if limits have left the plan fewer: [`consumers`](Plan::consumers) says
+    /// how many those are, and one taker can do the work of several.
     ///
     /// # Errors
     ///
@@ -369,7 +372,8 @@ impl<'s> Plan<'s> {
         let handed_over = self.with_job(range.clone(), |job, ring| {
             // Workers that only might start, in any order, are no use here.
             let is_theirs = ring.order == Order::InOrder || ring.spread == Spread::Asked;
-            if ring.workers == 0 || !is_theirs {
+            // And without takers, nobody would give blocks back.
+            if ring.workers == 0 || !is_theirs || takers.is_empty() {
                 missed = true;
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use blockring::{CacheMode, Config, EngineKind, Order, Plan, Source, Uring};
+use blockring::{Block, CacheMode, Config, EngineKind, Order, Plan, Source, Taker, Uring};
 
 const FILES: u32 = 10_000;
 /// Three blocks, the last of them short.
@@ -53,6 +53,22 @@ fn read(path: &Path, config: &Config, order: Order) {
     consumed.unwrap();
 }
 
+/// For three consumers, on threads of theirs; of which one fails, if `fails`.
+fn read_to_each(path: &Path, config: &Config, fails: bool) {
+    let source = Source::open(path).unwrap();
+    let config = Config { workers: None, consumers: 4, threads_max: Some(5), ..config.clone() };
+    let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
+    let mut takes = |_: Block<'_>| Ok(());
+    let mut may_fail = |block: Block<'_>| match fails && block.index == 1 {
+        true => Err("enough".into()),
+        false => Ok(()),
+    };
+    let shared = |_: Block<'_>| Ok(());
+    let mut takers =
+        [Taker::InOrder(&mut takes), Taker::InOrder(&mut may_fail), Taker::AnyOrder(2, &shared)];
+    assert_eq!(plan.to_each(&mut takers).is_err(), fails);
+}
+
 #[test]
 fn nothing_is_left_of_10_000_files() {
     #[expect(unsafe_code)]
@@ -83,9 +99,13 @@ fn nothing_is_left_of_10_000_files() {
             continue;
         }
         drop(source);
-        // One file in a hundred on two threads, which take longer to start than all the rest.
+        // One file in a hundred on two threads or more, which take longer to start than all the rest.
         let pass = |files: u32| {
             for file in 0..files {
+                if file % 200 == 150 {
+                    read_to_each(&scratch.0, &config(0), file % 400 == 150);
+                    continue;
+                }
                 let workers = u32::from(file % 100 == 0);
                 let order = if file % 200 == 0 { Order::InOrder } else { Order::AnyOrder };
                 read(&scratch.0, &config(workers), order);

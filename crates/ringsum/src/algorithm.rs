@@ -346,3 +346,7 @@ impl OrderedDigest for Crc32c {
         self.0.to_be_bytes().into()
     }
 }
+
+#[cfg(test)]
+#[path = "algorithm_tests.rs"]
+mod tests;

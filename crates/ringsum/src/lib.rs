@@ -9,6 +9,20 @@
 //! # }
 //! ```
 //!
+//! Other digests are made by [`digest_file`], several in one pass: those that [`Algorithm`] names, or your own
+//! ([`OrderedDigest`]; `examples/crc64.rs` is one).
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ringsum::{Algorithm, Config, digest_file};
+//!
+//! let digests = vec![Algorithm::Sha256.hasher(), Algorithm::Md5.hasher()];
+//! let values = digest_file("/proc/self/exe", &Config::default(), digests)?;
+//! assert_eq!((values[0].len(), values[1].len()), (32, 16));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A digest is given only for bytes that were all read from one file, unchanged meanwhile as far as
 //! size, mtime and ctime show; otherwise there is an error.
 //!

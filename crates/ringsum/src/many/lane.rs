@@ -391,8 +391,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn work(&mut self, batch: Batch<T>) {
         let crew = self.crew;
         let mut members = VecDeque::new();
-        // (On a device that turns, what one puts back another would collect in a batch again, for ever.)
-        let is_one_of_many = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
+        // Where batches are put together before they are read, what went back would come again with the others.
+        let goes_back = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
         for ticket in batch {
             let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
@@ -421,7 +421,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             if source.len().is_none() {
                 let result = hash_empty(crew.run, &ticket, &source);
                 finish_opened(crew.run, ticket, &source, result);
-            } else if is_large && !shares && is_one_of_many {
+            } else if is_large && !shares && goes_back {
                 // A batch of many such would keep one thread for long, and all others waiting for its turn.
                 crew.lane.batches.push_first(vec![ticket]);
             } else if !wants_ring {

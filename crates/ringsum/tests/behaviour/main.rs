@@ -1,5 +1,7 @@
 //! What the library and the command do, on real files: one binary, a file for each subject.
 
+mod algorithm_output;
+mod algorithms;
 mod bad_input;
 mod changed;
 mod check;

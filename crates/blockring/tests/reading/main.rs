@@ -1,5 +1,7 @@
 //! What a consumer sees, and what a run says, on real files: every engine, both orders, with and
-//! without workers; files that change, fail, or are given up.
+//! without workers; files that change, fail, or are given up. Several consumers of one source are `to_each.rs`'s.
+
+mod to_each;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
