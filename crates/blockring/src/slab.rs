@@ -42,8 +42,14 @@ impl Slab {
     ///
     /// The system refuses the memory, or has not enough huge pages where they were asked for.
     pub(crate) fn new(slots: u32, block_bytes: u32, pages: HugePages) -> Result<Slab, ErrorKind> {
-        let stride_bytes = (block_bytes as usize).next_multiple_of(SLOT_ALIGN_BYTES);
-        let bytes = stride_bytes * slots as usize;
+        let too_much = || refused(false, usize::MAX, io::ErrorKind::OutOfMemory.into());
+        let stride_bytes = (block_bytes as usize).checked_next_multiple_of(SLOT_ALIGN_BYTES);
+        let stride_bytes = stride_bytes.ok_or_else(too_much)?;
+        // With room to round up twice: on 32 bits, a product that wraps around would be a slab that is
+        // smaller than its slots.
+        let bytes = stride_bytes.checked_mul(slots as usize);
+        let bytes = bytes.filter(|bytes| *bytes <= isize::MAX as usize - 2 * HUGE_PAGE_BYTES);
+        let bytes = bytes.ok_or_else(too_much)?;
         let reserved = pages == HugePages::Hugetlb;
         let huge = reserved || (pages == HugePages::Advise && bytes >= HUGE_FROM_BYTES);
         let (align, bytes) = match huge {
@@ -103,10 +109,22 @@ impl Slab {
         self.base.as_ptr().wrapping_add(slot as usize * self.stride_bytes)
     }
 
+    /// Where `len` bytes of `slot` are, from its byte `skip` on.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such slot, or it is shorter: what a read writes there would be another slot's, or
+    /// nobody's.
+    pub(crate) fn part(&self, slot: u32, skip: u32, len: u32) -> *mut u8 {
+        let end = u64::from(skip) + u64::from(len);
+        assert!(end <= self.stride_bytes as u64, "{skip} + {len} bytes of {}", self.stride_bytes);
+        self.slot(slot).wrapping_add(skip as usize)
+    }
+
     /// The largest alignment of slots, in bytes.
     pub(crate) const ALIGN_BYTES_MAX: u32 = SLOT_ALIGN_BYTES as u32;
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn is_leaked(&self) -> bool {
         self.leaked.load(Ordering::Relaxed)
     }
