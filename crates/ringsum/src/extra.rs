@@ -11,7 +11,7 @@ use ringsum::walk::{Kind, Walk};
 use crate::check::is_expected;
 use crate::hash::run_together;
 use crate::json;
-use crate::lists::OwnedEntry;
+use crate::lines::OwnedEntry;
 use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees;

@@ -11,6 +11,7 @@ mod index;
 mod inputs;
 mod interrupt;
 mod json;
+mod lines;
 mod lists;
 mod mapping;
 mod math;
