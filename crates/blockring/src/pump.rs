@@ -504,6 +504,10 @@ impl Drop for Pump<'_> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "pump_cases.rs"]
+pub(crate) mod cases;
+
 #[cfg(test)]
 #[path = "pump_tests.rs"]
 mod tests;

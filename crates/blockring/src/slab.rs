@@ -19,6 +19,9 @@ const HUGE_FROM_BYTES: usize = 512 << 10;
 
 const SLOT_ALIGN_BYTES: usize = config::SLOT_ALIGN_BYTES as usize;
 
+/// No swap space is set aside for what is read again rather than swapped. (Miri knows no such flag.)
+const NORESERVE: MapFlags = if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
+
 /// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
 pub(crate) struct Slab {
     map: NonNull<u8>,
@@ -59,8 +62,8 @@ impl Slab {
         };
         let (map_bytes, flags) = match (reserved, huge) {
             (true, _) => (bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB),
-            (false, true) => (bytes + align, MapFlags::NORESERVE),
-            (false, false) => (bytes, MapFlags::NORESERVE),
+            (false, true) => (bytes + align, NORESERVE),
+            (false, false) => (bytes, NORESERVE),
         };
         // SAFETY: a new anonymous mapping overlaps nothing.
         let map = unsafe {
@@ -129,6 +132,12 @@ impl Slab {
         self.leaked.load(Ordering::Relaxed)
     }
 
+    /// It was only pretended that the kernel may still write into it.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn take_back(&self) {
+        self.leaked.store(false, Ordering::Relaxed);
+    }
+
     /// Gives the memory up for good: the kernel may still write into it.
     pub(crate) fn leak(&self) {
         self.leaked.store(true, Ordering::Relaxed);
@@ -181,6 +190,21 @@ mod tests {
                 assert!(block.iter().all(|&b| b == slot as u8 + 1), "slot {slot} was overwritten");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "4096 + 1 bytes of 4096")]
+    fn a_read_past_the_end_of_a_slot_panics() {
+        let slab = Slab::new(2, 4000, HugePages::Off).unwrap();
+        // A direct read is of whole sectors, for which there is room.
+        assert_eq!(slab.part(1, 0, 4096), slab.slot(1));
+        slab.part(0, 4096, 1);
+    }
+
+    #[test]
+    fn more_memory_than_there_can_be_is_refused() {
+        assert!(Slab::new(u32::MAX, u32::MAX, HugePages::Advise).is_err());
+        assert!(Slab::new(u32::MAX, u32::MAX, HugePages::Hugetlb).is_err());
     }
 
     #[test]

@@ -16,7 +16,13 @@
 //! range, and [`Tree`] puts such values together.
 
 pub mod checkfile;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod many;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 mod tree;
 pub mod tree_digest;
 #[cfg(feature = "tuned")]

@@ -6,6 +6,8 @@ mod args;
 mod check;
 mod ends;
 mod extra;
+#[cfg(test)]
+mod fuzzed_command;
 mod hash;
 mod index;
 mod inputs;
@@ -20,6 +22,9 @@ mod pass;
 mod print;
 mod progress;
 mod remember;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 mod selection;
 mod session;
 mod start;
