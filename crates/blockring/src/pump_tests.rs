@@ -58,8 +58,7 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        // Each takes some thousand times as long there.
-        ..ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 1500 })
+        ..ProptestConfig::with_cases(1500)
     })]
 
     #[test]

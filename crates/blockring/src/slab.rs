@@ -19,7 +19,8 @@ const HUGE_FROM_BYTES: usize = 512 << 10;
 
 const SLOT_ALIGN_BYTES: usize = config::SLOT_ALIGN_BYTES as usize;
 
-/// No swap space is set aside for what is read again rather than swapped. (Miri knows no such flag.)
+/// No swap space is set aside for what is read again rather than swapped. (Miri knows no such flag, and no
+/// advice.)
 const NORESERVE: MapFlags = if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
 
 /// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
@@ -84,7 +85,7 @@ impl Slab {
             HugePages::Advise if huge => Some(Advice::LinuxHugepage),
             HugePages::Advise | HugePages::Hugetlb => None,
         };
-        if let Some(advice) = advice {
+        if let (Some(advice), false) = (advice, cfg!(miri)) {
             // Without transparent huge pages the kernel refuses, and the reads still work.
             // SAFETY: the range lies inside the mapping made above.
             let _ = unsafe { madvise(base.cast(), bytes, advice) };
