@@ -58,14 +58,6 @@ impl Default for Case {
     }
 }
 
-impl Case {
-    /// As the engine of streams is: there is one file position.
-    pub(super) fn synchronous_only(&mut self) {
-        (self.synchronous, self.slots, self.depth, self.order) = (true, 1, 1, Order::InOrder);
-        self.holds = 0;
-    }
-}
-
 /// Notes what it is given, and holds on to it for a while.
 struct Collect<'a> {
     case: &'a Case,

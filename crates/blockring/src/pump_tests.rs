@@ -7,6 +7,14 @@ use super::*;
 use crate::engine::fake::{Chance, Faults};
 use crate::error::Change;
 
+impl Case {
+    /// As the engine of streams is: there is one file position.
+    fn synchronous_only(&mut self) {
+        (self.synchronous, self.slots, self.depth, self.order) = (true, 1, 1, Order::InOrder);
+        self.holds = 0;
+    }
+}
+
 fn cases() -> impl Strategy<Value = Case> {
     let size = prop_oneof![
         Just((1, 512)),
