@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Config, Consume, HugePages};
-use crate::engine::fake::{FakeEngine, Faults, Seen};
+use crate::engine::fake::{Chance, FakeEngine, Faults, Seen};
 use crate::error::Change;
 use crate::extents::Extents;
 use crate::pump::{Pump, Shape, Target, Work};
@@ -108,8 +108,14 @@ fn run(case: &Case) -> (Vec<Blocks>, Option<Result<(), ErrorKind>>) {
         consume: Consume::Each,
         spin: case.spin,
     };
-    let (mut engine, seen): (_, Rc<RefCell<Seen>>) =
-        FakeEngine::new(content, case.faults, case.seed, depth, 1, case.synchronous);
+    let (mut engine, seen): (_, Rc<RefCell<Seen>>) = FakeEngine::new(
+        content,
+        case.faults,
+        Chance::of_seed(case.seed),
+        depth,
+        1,
+        case.synchronous,
+    );
     let got: Vec<Mutex<Blocks>> = case.consumers.iter().map(|_| Mutex::default()).collect();
     let shared: Vec<_> = case
         .consumers

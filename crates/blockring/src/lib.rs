@@ -111,6 +111,16 @@ pub use tuning::{Tuning, Tunings};
 pub use unreadable::{BadRange, Mapped};
 pub use workers::{Block, ConsumeAnyOrder, ConsumeInOrder};
 
+/// For `fuzz/`: a schedule of the fake engine.
+#[cfg(fuzzing)]
+pub fn fuzz_schedule(data: &[u8]) {
+    pump::cases::schedule(data);
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
 /// Reads `source` as the facts say and gives each block to `consume`, from the first to the last.
 ///
 /// For a choice of engine, cache mode or threads, and for the reasons, make the [`Plan`] yourself.

@@ -335,9 +335,9 @@ impl<'a> Pump<'a> {
             let read = self.read_for(slot);
             self.recorder.requested(slot, self.ring.in_flight());
             let start = self.recorder.start();
-            // SAFETY: the slot is requested, so that nobody else uses its memory, and the read asks
-            // for no more than it holds; the slab outlives this pump, whose drop drains the engine
-            // or leaks the slab.
+            // SAFETY: the slot is requested, so that nobody else uses its memory, and holds what the read
+            // asks for (`Slab::part`); the slab outlives this pump, whose drop drains the engine or
+            // leaks the slab.
             match unsafe { self.engine.submit(read) } {
                 Ok(None) => {
                     self.queued += 1;
@@ -363,7 +363,7 @@ impl<'a> Pump<'a> {
         let Reading { target, request, .. } = self.reading(slot);
         let part = request.missing(target.align);
         let buffer = match self.slab {
-            Some(slab) => slab.slot(slot).wrapping_add(part.skip as usize),
+            Some(slab) => slab.part(slot, part.skip, part.len),
             None => std::ptr::null_mut(),
         };
         let Target { fd, flags, .. } = *target;
@@ -503,6 +503,10 @@ impl Drop for Pump<'_> {
         }
     }
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "pump_cases.rs"]
+pub(crate) mod cases;
 
 #[cfg(test)]
 #[path = "pump_tests.rs"]

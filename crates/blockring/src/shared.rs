@@ -332,12 +332,19 @@ impl SharedReader<'_> {
     /// What concerns no single file: the engine or memory cannot be had, or fails. Files that had a part
     /// in this reader have failed then; what else `feed` has begun is for other readers, or for
     /// [`abandon`](Feed::abandon).
+    ///
+    /// # Panics
+    ///
+    /// When `feed` was made for readers with larger blocks than this one's: those of the other kind, or of
+    /// another [`Shared`]. And when `block` or `done` does.
     pub fn read<T: Send + Sync>(
         &mut self,
         feed: &Feed<'_, T>,
         block: impl FnMut(&T, Block<'_>) -> Result<(), BoxError>,
         done: impl FnMut(&T, &Source, Result<(), ErrorKind>),
     ) -> Result<(), ErrorKind> {
+        let (blocks, slots) = (feed.block_bytes(), self.ring.block_bytes);
+        assert!(blocks <= slots, "a feed of blocks of {blocks} bytes for a reader of {slots}");
         let job = Job {
             work: Work::Many(feed),
             rate_limit: self.shared.rate_limit.as_ref(),

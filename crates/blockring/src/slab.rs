@@ -19,6 +19,10 @@ const HUGE_FROM_BYTES: usize = 512 << 10;
 
 const SLOT_ALIGN_BYTES: usize = config::SLOT_ALIGN_BYTES as usize;
 
+/// No swap space is set aside for what is read again rather than swapped. (Miri knows no such flag, and no
+/// advice.)
+const NORESERVE: MapFlags = if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
+
 /// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
 pub(crate) struct Slab {
     map: NonNull<u8>,
@@ -42,8 +46,14 @@ impl Slab {
     ///
     /// The system refuses the memory, or has not enough huge pages where they were asked for.
     pub(crate) fn new(slots: u32, block_bytes: u32, pages: HugePages) -> Result<Slab, ErrorKind> {
-        let stride_bytes = (block_bytes as usize).next_multiple_of(SLOT_ALIGN_BYTES);
-        let bytes = stride_bytes * slots as usize;
+        let too_much = || refused(false, usize::MAX, io::ErrorKind::OutOfMemory.into());
+        let stride_bytes = (block_bytes as usize).checked_next_multiple_of(SLOT_ALIGN_BYTES);
+        let stride_bytes = stride_bytes.ok_or_else(too_much)?;
+        // With room to round up twice: on 32 bits, a product that wraps around would be a slab that is
+        // smaller than its slots.
+        let bytes = stride_bytes.checked_mul(slots as usize);
+        let bytes = bytes.filter(|bytes| *bytes <= isize::MAX as usize - 2 * HUGE_PAGE_BYTES);
+        let bytes = bytes.ok_or_else(too_much)?;
         let reserved = pages == HugePages::Hugetlb;
         let huge = reserved || (pages == HugePages::Advise && bytes >= HUGE_FROM_BYTES);
         let (align, bytes) = match huge {
@@ -53,8 +63,8 @@ impl Slab {
         };
         let (map_bytes, flags) = match (reserved, huge) {
             (true, _) => (bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB),
-            (false, true) => (bytes + align, MapFlags::NORESERVE),
-            (false, false) => (bytes, MapFlags::NORESERVE),
+            (false, true) => (bytes + align, NORESERVE),
+            (false, false) => (bytes, NORESERVE),
         };
         // SAFETY: a new anonymous mapping overlaps nothing.
         let map = unsafe {
@@ -75,7 +85,7 @@ impl Slab {
             HugePages::Advise if huge => Some(Advice::LinuxHugepage),
             HugePages::Advise | HugePages::Hugetlb => None,
         };
-        if let Some(advice) = advice {
+        if let (Some(advice), false) = (advice, cfg!(miri)) {
             // Without transparent huge pages the kernel refuses, and the reads still work.
             // SAFETY: the range lies inside the mapping made above.
             let _ = unsafe { madvise(base.cast(), bytes, advice) };
@@ -103,12 +113,30 @@ impl Slab {
         self.base.as_ptr().wrapping_add(slot as usize * self.stride_bytes)
     }
 
+    /// Where `len` bytes of `slot` are, from its byte `skip` on.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such slot, or it is shorter: what a read writes there would be another slot's, or
+    /// nobody's.
+    pub(crate) fn part(&self, slot: u32, skip: u32, len: u32) -> *mut u8 {
+        let end = u64::from(skip) + u64::from(len);
+        assert!(end <= self.stride_bytes as u64, "{skip} + {len} bytes of {}", self.stride_bytes);
+        self.slot(slot).wrapping_add(skip as usize)
+    }
+
     /// The largest alignment of slots, in bytes.
     pub(crate) const ALIGN_BYTES_MAX: u32 = SLOT_ALIGN_BYTES as u32;
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn is_leaked(&self) -> bool {
         self.leaked.load(Ordering::Relaxed)
+    }
+
+    /// It was only pretended that the kernel may still write into it.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn take_back(&self) {
+        self.leaked.store(false, Ordering::Relaxed);
     }
 
     /// Gives the memory up for good: the kernel may still write into it.
@@ -163,6 +191,21 @@ mod tests {
                 assert!(block.iter().all(|&b| b == slot as u8 + 1), "slot {slot} was overwritten");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "4096 + 1 bytes of 4096")]
+    fn a_read_past_the_end_of_a_slot_panics() {
+        let slab = Slab::new(2, 4000, HugePages::Off).unwrap();
+        // A direct read is of whole sectors, for which there is room.
+        assert_eq!(slab.part(1, 0, 4096), slab.slot(1));
+        slab.part(0, 4096, 1);
+    }
+
+    #[test]
+    fn more_memory_than_there_can_be_is_refused() {
+        assert!(Slab::new(u32::MAX, u32::MAX, HugePages::Advise).is_err());
+        assert!(Slab::new(u32::MAX, u32::MAX, HugePages::Hugetlb).is_err());
     }
 
     #[test]

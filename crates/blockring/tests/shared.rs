@@ -199,6 +199,33 @@ fn all_well(told: &[(usize, Result<(), ErrorKind>)]) -> Vec<usize> {
     told.iter().filter(|(_, result)| result.is_ok()).map(|(number, _)| *number).collect()
 }
 
+/// A block of a file that is larger than a slot would be read into the next one's memory, or nobody's.
+#[test]
+fn a_feed_of_larger_blocks_than_the_readers_is_refused() {
+    let scratch = Scratch::new(&[3 << 20, 1]);
+    let config = Config { engine: Some(EngineKind::Pread), ..Config::default() };
+    let shared = Shared::choose(&[scratch.open(0)], &config).unwrap();
+    let small = Config { block_bytes: Some(4096), ..config };
+    let small = Shared::choose(&[scratch.open(0)], &small).unwrap();
+    let feed = shared.feed(false, dealing(scratch.members(u64::MAX)));
+    let mut reader = small.reader(false).unwrap();
+    assert!(reader.block_bytes() < 3 << 20);
+    let read = catch_unwind(AssertUnwindSafe(|| reader.read(&feed, |_, _| Ok(()), |_, _, _| ())));
+    let panic = read.unwrap_err();
+    let said = panic.downcast_ref::<String>().unwrap();
+    assert!(said.contains("a feed of blocks of"), "{said}");
+    // The other way round there is room.
+    let feed = small.feed(false, dealing(scratch.members(u64::MAX)));
+    let told = Mutex::new(0);
+    let mut reader = shared.reader(false).unwrap();
+    let done = |seen: &Seen, source: &Source, result: Result<(), ErrorKind>| {
+        assert!(result.is_ok() && seen.covered() == source.len(), "{result:?}");
+        *told.lock().unwrap() += 1;
+    };
+    reader.read(&feed, |seen, block| scratch.check("smaller", seen, &block), done).unwrap();
+    assert_eq!(*told.lock().unwrap(), 2);
+}
+
 #[test]
 fn every_byte_of_every_file_comes_once() {
     let scratch = Scratch::new(&LENGTHS);

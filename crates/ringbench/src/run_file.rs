@@ -84,20 +84,26 @@ impl Run {
     /// It cannot be read, is no run file, or one of another version.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Run> {
         let text = fs::read(path).with_context(|| format!("{}", path.display()))?;
-        let not_one = || format!("{}: it is not a run file of ringbench", path.display());
-        let header: Header = serde_json::from_slice(&text).with_context(not_one)?;
+        Run::parse(&text).with_context(|| format!("{}", path.display()))
+    }
+
+    /// # Errors
+    ///
+    /// It is no run file, or one of another version.
+    pub(crate) fn parse(text: &[u8]) -> anyhow::Result<Run> {
+        let not_one = "it is not a run file of ringbench";
+        let header: Header = serde_json::from_slice(text).context(not_one)?;
         if header.format != FORMAT {
-            bail!("{}", not_one());
+            bail!("{not_one}");
         }
         if header.version != VERSION {
             bail!(
-                "{}: it is of version {} of the format, and this ringbench reads version {VERSION}: \
-                 use the ringbench that wrote it, or measure again",
-                path.display(),
+                "it is of version {} of the format, and this ringbench reads version {VERSION}: use the \
+                 ringbench that wrote it, or measure again",
                 header.version,
             );
         }
-        serde_json::from_slice(&text).with_context(not_one)
+        serde_json::from_slice(text).context(not_one)
     }
 
     /// Whether something that should have run failed.

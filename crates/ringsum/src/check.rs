@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -21,7 +21,8 @@ use crate::extra::{Listed, report_extra};
 use crate::hash::{length, run_together};
 use crate::inputs::is_stdin;
 use crate::json;
-use crate::lists::{Line, Lines, OwnedEntry, known_of, lines_of};
+use crate::lines::{Line, Lines, OwnedEntry};
+use crate::lists::{known_of, lines_of};
 use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees::{self, Looked};
@@ -389,7 +390,7 @@ fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
         for (list, known) in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(0, &list, file, zero, known) {
+            for line in Lines::new(0, &list, BufReader::new(file), zero, known) {
                 if let Line::Entry(entry) = line {
                     let path = Path::new(OsStr::from_bytes(&entry.name));
                     ahead.add(length(path, special).unwrap_or(0));

@@ -12,7 +12,7 @@ use ringsum::{Algorithm, Algorithms};
 
 use crate::hash::run_together;
 use crate::json;
-use crate::lists::OwnedEntry;
+use crate::lines::OwnedEntry;
 use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees;

@@ -35,14 +35,16 @@ pub(crate) struct Interrupt<'a> {
 
 extern "C" fn on_signal(_: libc::c_int) {
     let event = EVENT.swap(-1, Ordering::Relaxed);
-    // SAFETY: both are safe in a signal handler.
+    // SAFETY: both are safe in a signal handler; errno, which the interrupted code may look at, is restored.
     unsafe {
         if event == -1 {
             // The second time, nothing is waited for.
             libc::_exit(INTERRUPTED);
         }
         let one = 1_u64;
+        let errno = *libc::__errno_location();
         libc::write(event, (&raw const one).cast(), 8);
+        *libc::__errno_location() = errno;
     }
 }
 

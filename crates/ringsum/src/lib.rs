@@ -31,7 +31,13 @@
 
 mod algorithm;
 pub mod checkfile;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod many;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 mod sums;
 mod tree;
 pub mod tree_digest;

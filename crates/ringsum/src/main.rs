@@ -7,6 +7,8 @@ mod args;
 mod check;
 mod ends;
 mod extra;
+#[cfg(test)]
+mod fuzzed_command;
 mod guise;
 mod hash;
 mod index;
@@ -14,6 +16,7 @@ mod inputs;
 mod interrupt;
 mod json;
 mod limits;
+mod lines;
 mod lists;
 mod mapping;
 mod math;
@@ -22,6 +25,9 @@ mod pass;
 mod print;
 mod progress;
 mod remember;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 mod selection;
 mod session;
 mod start;

@@ -2,8 +2,8 @@
 //! trees.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, BufReader};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::io::{self, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -13,6 +13,7 @@ use rustix::fs::FileType;
 
 use crate::ahead::Ahead;
 use crate::inputs::{Patient, is_stdin};
+use crate::lines;
 use crate::remember::{Memory, Remembered};
 use crate::selection::Selection;
 use crate::session::Session;
@@ -112,58 +113,12 @@ pub(crate) fn names(session: &Session<'_>) -> anyhow::Result<(Names, usize)> {
     };
     let file =
         session.open_list(list).map_err(|error| anyhow::anyhow!("{}: {error}", list.display()))?;
-    let end = if args.null { 0 } else { b'\n' };
-    let listed = Listed { reader: BufReader::new(Patient(file)), end, has_ended: false };
+    let listed = lines::Names::new(BufReader::new(Patient(file)), args.null);
     Ok((Box::new(named.into_iter().map(Ok).chain(listed)), usize::MAX))
 }
 
 /// Names, or why there are no more.
 pub(crate) type Names = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
-
-/// The names in a list.
-struct Listed {
-    reader: BufReader<Patient>,
-    end: u8,
-    has_ended: bool,
-}
-
-/// Longest name that is taken from a list, in bytes: a list without line ends shall not take all memory.
-const NAME_BYTES_MAX: u64 = 1 << 20;
-
-impl Iterator for Listed {
-    type Item = io::Result<PathBuf>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        use std::io::Read;
-        loop {
-            if self.has_ended {
-                return None;
-            }
-            let mut name = Vec::new();
-            let read = self.reader.by_ref().take(NAME_BYTES_MAX).read_until(self.end, &mut name);
-            match read {
-                Ok(0) => self.has_ended = true,
-                Ok(n) if n as u64 == NAME_BYTES_MAX && name.last() != Some(&self.end) => {
-                    self.has_ended = true;
-                    return Some(Err(io::Error::other("a name is longer than 1 MiB")));
-                }
-                Ok(_) => {
-                    if name.last() == Some(&self.end) {
-                        name.pop();
-                    }
-                    // A blank line names nothing.
-                    if !name.is_empty() {
-                        return Some(Ok(PathBuf::from(std::ffi::OsString::from_vec(name))));
-                    }
-                }
-                Err(error) => {
-                    self.has_ended = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-    }
-}
 
 /// Makes the tasks of a run from names, and gives them to `run`.
 pub(crate) fn with_tasks<R>(

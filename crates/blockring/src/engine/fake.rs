@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ptr;
 use std::rc::Rc;
@@ -44,11 +44,41 @@ pub(crate) struct Seen {
     pub(crate) hopeless_waits: u32,
 }
 
+/// What decides what happens next.
+#[derive(Debug, Clone)]
+pub(crate) struct Chance {
+    /// One decision each, as long as there are some.
+    chosen: VecDeque<u8>,
+    random: u64,
+}
+
+impl Chance {
+    pub(crate) fn of_seed(seed: u64) -> Chance {
+        Chance { chosen: VecDeque::new(), random: seed | 1 }
+    }
+
+    /// What a fuzzer chose; after its last byte, chance, so that there is an end to what goes wrong.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Chance {
+        Chance { chosen: bytes.iter().copied().collect(), ..Chance::of_seed(1) }
+    }
+
+    fn next(&mut self) -> u32 {
+        if let Some(chosen) = self.chosen.pop_front() {
+            return chosen.into();
+        }
+        // xorshift64*: enough to shuffle.
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as u32
+    }
+}
+
 /// The engine of a seed.
 pub(crate) struct FakeEngine {
     content: Rc<Vec<u8>>,
     faults: Faults,
-    random: u64,
+    chance: Chance,
     in_flight: Vec<(u32, u64, u32, *mut u8)>,
     depth: u32,
     seen: Rc<RefCell<Seen>>,
@@ -62,7 +92,7 @@ impl FakeEngine {
     pub(crate) fn new(
         content: Rc<Vec<u8>>,
         faults: Faults,
-        seed: u64,
+        chance: Chance,
         depth: u32,
         align: u32,
         synchronous: bool,
@@ -71,7 +101,7 @@ impl FakeEngine {
         let engine = FakeEngine {
             content,
             faults,
-            random: seed | 1,
+            chance,
             in_flight: Vec::new(),
             depth,
             seen: Rc::clone(&seen),
@@ -81,12 +111,8 @@ impl FakeEngine {
         (engine, seen)
     }
 
-    /// xorshift64*: enough to shuffle.
     fn random(&mut self, below: u32) -> u32 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as u32 % below.max(1)
+        self.chance.next() % below.max(1)
     }
 
     fn one_in(&mut self, n: u32) -> bool {

@@ -4,7 +4,7 @@
 //! end of a file, limits: `pump.rs` handles them once for all.
 #![allow(unsafe_code)]
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 pub(crate) mod io_uring;
 pub(crate) mod libaio;

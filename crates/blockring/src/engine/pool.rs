@@ -77,7 +77,10 @@ impl Shared {
             state.reading += 1;
             drop(state);
             let Task { slot, fd, offset, len, buffer, flags } = task;
-            // SAFETY: the submitter keeps the file open and the memory valid until the completion.
+            // SAFETY: the submitter keeps the memory valid until the completion, or gives it up for good;
+            // and the file open, unless this thread is held up for longer than a drain is patient between
+            // taking its task and this call: then a read of whatever has its number goes to memory that
+            // nobody looks at.
             let result = unsafe {
                 let fd = BorrowedFd::borrow_raw(fd);
                 sys::pread(fd, buffer, len as usize, offset, flags)

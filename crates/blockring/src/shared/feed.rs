@@ -84,6 +84,11 @@ impl<'s, T> Feed<'s, T> {
         }
     }
 
+    /// Bytes of each block but the last of a file.
+    pub(super) fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State<T>> {
         lock(&self.state)
     }
@@ -176,8 +181,9 @@ impl<T: Send + Sync> pump::Supply for Feed<'_, T> {
         let file = state.files[index].as_ref()?;
         let len = (file.len - offset).min(self.block_bytes.into());
         let target = Target {
-            // SAFETY: the file stays open until all of its extents were consumed or have failed, and
-            // this one was not dealt out yet; this feed outlives the pumps that read from it.
+            // SAFETY: the file stays open until all of its bytes were consumed or given up, and those of
+            // this extent are neither before its read has ended; this feed outlives the pumps that
+            // read from it. (A pump keeps the number for longer, and does not look at it again.)
             fd: unsafe { BorrowedFd::borrow_raw(file.member.source.as_fd().as_raw_fd()) },
             seekable: true,
             flags: file.flags,

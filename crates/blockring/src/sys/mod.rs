@@ -232,7 +232,13 @@ pub(crate) fn for_each_extent(
         let extents = &map.extents[..map.mapped.min(64) as usize];
         let more = extents.iter().all(|extent| look(*extent));
         match extents.last() {
-            Some(last) if more && !last.is_last() => start = last.logical + last.len,
+            Some(last) if more && !last.is_last() => {
+                // One that does not come further would never end.
+                match last.logical.checked_add(last.len) {
+                    Some(end) if end > start => start = end,
+                    _ => return Err(io::Error::other("FIEMAP goes round in circles")),
+                }
+            }
             _ => return Ok(()),
         }
     }

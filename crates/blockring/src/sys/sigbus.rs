@@ -37,6 +37,8 @@ pub(crate) fn install() -> io::Result<()> {
     if is_installed() {
         return Ok(());
     }
+    // The first look may open /proc/self/auxv, which a handler may not.
+    page_shift();
     // SAFETY: a zeroed sigaction is a valid one (no flags, empty mask), and both calls get valid
     // pointers. The previous action is recorded before ours can run and need it.
     unsafe {
@@ -63,7 +65,7 @@ pub(crate) fn is_installed() -> bool {
 }
 
 fn page_shift() -> u32 {
-    // Read from the auxiliary vector, without locking or allocating: signal-safe.
+    // One atomic load after the first time, for which `install` cares: signal-safe.
     rustix::param::page_size().trailing_zeros()
 }
 
@@ -134,8 +136,8 @@ extern "C" fn on_sigbus(
 /// Puts a page of zeros where the page of `address` was. Signal-safe.
 fn patch(address: usize) -> bool {
     let page_bytes = 1_usize << page_shift();
-    // SAFETY: the page lies in a window of ours whose owner knows that its content may be zeros; a
-    // system call is signal-safe; errno, which the interrupted code may look at, is restored.
+    // SAFETY: the page lies in a window of ours, which is mapped for as long as it is guarded, and whose
+    // owner knows that its content may be zeros; a system call is signal-safe; errno, which the interrupted code may look at, is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let page = libc::mmap(
@@ -159,8 +161,8 @@ fn pass_on(
     context: *mut libc::c_void,
 ) {
     let Some(previous) = PREVIOUS.get() else { return };
-    // SAFETY: the previous action is one that the kernel accepted, and is called as its flags say;
-    // with none of its own, the default action is put back and the faulting instruction, when it is
+    // SAFETY: the previous action is one that the kernel accepted, and is called with the arguments that
+    // its flags say (that it would mask signals, or be called once, is not seen to); with none of its own, the default action is put back and the faulting instruction, when it is
     // executed again, ends the process as it would have without us. A signal that was sent has no
     // such instruction, and is sent again.
     unsafe {

@@ -310,12 +310,15 @@ fn stream(reader: PipeReader) -> Source {
     Source::from_file(File::from(OwnedFd::from(reader)), "-").unwrap()
 }
 
+/// Bytes that are written to a pipe at once, one time after another.
+type Pieces = Box<dyn Iterator<Item = usize> + Send>;
+
 #[test]
 fn every_consumer_sees_all_of_a_stream() {
     for len in [0, 1, 1000, 65_535, 65_536, 65_537, 3_000_000] {
         let expected = content(len);
         // In one go, in odd pieces, and in pieces that say something of nothing.
-        let pieces: [fn() -> Box<dyn Iterator<Item = usize> + Send>; 3] = [
+        let pieces: [fn() -> Pieces; 3] = [
             || Box::new(std::iter::repeat(usize::MAX)),
             || Box::new((0..).map(|i| 1 + i * 7919 % 100_003)),
             || Box::new(std::iter::repeat(4093)),

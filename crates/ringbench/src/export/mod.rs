@@ -29,9 +29,14 @@ pub(crate) struct NamedRun {
 /// The output cannot be written.
 pub(crate) fn print(run: &Run) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text::of_run(run).as_bytes())?;
+    out.write_all(printed(run).as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// What is printed.
+pub(crate) fn printed(run: &Run) -> String {
+    text::of_run(run)
 }
 
 /// What is to be said of a run that is not complete.

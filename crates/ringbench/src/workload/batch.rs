@@ -10,13 +10,14 @@ use blockring::{
 };
 use hdrhistogram::Histogram;
 
-use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample};
 use crate::interrupt;
 use crate::process;
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session};
+use crate::values::{parse_block, parse_size, parse_time, show_size};
 use crate::workload::reading;
 use crate::workload::target::{Target, carry_out, failed, missing, refused};
 use crate::workload::{parse_cache, parse_engine};

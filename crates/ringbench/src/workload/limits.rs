@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use blockring::{CacheMode, Config, EngineKind, HugePages, Order, Plan, Source};
 
-use crate::args::{Common, parse_size, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::interrupt;
@@ -16,6 +16,7 @@ use crate::process;
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session};
 use crate::together::{Together, together};
+use crate::values::{parse_size, show_size};
 use crate::workload::fio;
 use crate::workload::reading::{self, Until};
 use crate::workload::target::{Target, carry_out, failed, missing};

@@ -13,7 +13,7 @@ use blockring::pipe::{DoubleBuffer, Wait, put_by_write, take_by_read, take_by_sp
 use blockring::{Buffer, HugePages};
 use rustix::pipe::{IoSliceRaw, SpliceFlags, fcntl_setpipe_size, vmsplice};
 
-use crate::args::{Common, parse_size, parse_time, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::interrupt;
@@ -21,6 +21,7 @@ use crate::process;
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
 use crate::together::{Together, together};
+use crate::values::{parse_size, parse_time, show_size};
 use crate::workload::target::failed;
 
 /// How fast pipes are, by technique: write and read, vmsplice, splice, huge pages, busy loops.

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use blockring::{Buffer, HugePages};
 use hdrhistogram::Histogram;
 
-use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::interrupt;
@@ -20,6 +20,7 @@ use crate::runner::Rounds;
 use crate::scratch::{self, Scratch};
 use crate::session::{Cost, Planned, Session, Work};
 use crate::together::{Together, together};
+use crate::values::{parse_block, parse_size, parse_time, show_size};
 use crate::workload::splitmix;
 use crate::workload::target::{failed, refused};
 

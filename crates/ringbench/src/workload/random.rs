@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use blockring::{CacheMode, Config, EngineKind, Source, Sqpoll, Uring};
 
-use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, show_scaled};
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session};
+use crate::values::{parse_block, parse_size, parse_time, show_size};
 use crate::workload::fio;
 use crate::workload::reading::{self, Places, Until};
 use crate::workload::target::{Target, carry_out, missing};

@@ -9,11 +9,12 @@ use std::time::Duration;
 use blockring::{CacheMode, Config, Consume, EngineKind, Order, SLAB_BYTES_MAX, Trace, Uring};
 use serde_json::Value;
 
-use crate::args::{Common, parse_block, parse_size, parse_time, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session};
+use crate::values::{parse_block, parse_size, parse_time, show_size};
 use crate::workload::reading::{self, Until};
 use crate::workload::target::{Target, carry_out, failed};
 use crate::workload::ways::{self, Pieces, Way};

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use blockring::{CacheMode, Config, Order, Plan, Source};
 
-use crate::args::show_size;
 use crate::case::Missing;
 use crate::scratch::Scratch;
 use crate::session::{Planned, Session, Work};
+use crate::values::show_size;
 
 /// Something with places to read at.
 #[derive(Debug)]

@@ -15,11 +15,12 @@ use blockring::{Config, EngineKind, Source, Tuning, Tunings};
 use ringsum::tuned::{self, DeviceId, Entry};
 
 use crate::advice;
-use crate::args::{Common, parse_size, show_size};
+use crate::args::Common;
 use crate::cache::Cache;
 use crate::case::{Case, Chart, Group, Metric, show_scaled};
 use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
+use crate::values::{parse_size, show_size};
 use crate::workload::limits;
 use crate::workload::target::Target;
 

@@ -2,6 +2,7 @@
 //! here to be measured beside them, and for nothing else.
 #![allow(unsafe_code)]
 
+use std::cell::UnsafeCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd};
@@ -215,32 +216,39 @@ fn aio(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<(
     let files: Vec<File> = (0..depth).map(|_| file.try_clone()).collect::<io::Result<_>>()?;
     let mut blocks: Vec<Buffer> =
         (0..depth).map(|_| memory(pieces.block_bytes)).collect::<io::Result<_>>()?;
+    // The C library writes into those that are in flight: nobody may hold a reference to them.
     // SAFETY: all of the structure may be zero.
-    let mut requests: Vec<libc::aiocb> =
-        (0..depth).map(|_| unsafe { std::mem::zeroed() }).collect();
+    let requests: Vec<UnsafeCell<libc::aiocb>> =
+        (0..depth).map(|_| UnsafeCell::new(unsafe { std::mem::zeroed() })).collect();
     let mut next = 0;
-    let mut submit = |turn: usize, request: &mut libc::aiocb, block: &mut Buffer| {
-        request.aio_fildes = files[turn].as_raw_fd();
-        request.aio_buf = block.as_mut_ptr().cast();
-        request.aio_nbytes = block.len();
-        request.aio_offset = next;
-        next += block.len() as i64;
-        // SAFETY: request and block live until all that were made were waited for, below.
-        match unsafe { libc::aio_read(request) } {
+    let mut submit = |turn: usize, block: &mut Buffer| {
+        let (start, len) = (block.as_mut_ptr(), block.len());
+        let request = requests[turn].get();
+        // SAFETY: it is not in flight; request and block live until all that were made were waited for,
+        // below.
+        let made = unsafe {
+            (*request).aio_fildes = files[turn].as_raw_fd();
+            (*request).aio_buf = start.cast();
+            (*request).aio_nbytes = len;
+            (*request).aio_offset = next;
+            libc::aio_read(request)
+        };
+        next += len as i64;
+        match made {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     };
     let (mut made, mut result) = (0, Ok(()));
     while made < depth && result.is_ok() {
-        result = submit(made, &mut requests[made], &mut blocks[made]);
+        result = submit(made, &mut blocks[made]);
         made += usize::from(result.is_ok());
     }
     // In the order in which they were made. After the first that is not made again none is, so that each
     // of the rest is waited for once.
     let (mut in_flight, mut turn, mut ended) = (made, 0, false);
     while in_flight > 0 {
-        match finish(&mut requests[turn]) {
+        match finish(requests[turn].get()) {
             Ok(0) => ended = true,
             Ok(read) => progress.count(read),
             Err(error) => result = Err(error),
@@ -248,7 +256,7 @@ fn aio(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<(
         in_flight -= 1;
         ended |= result.is_err() || !progress.goes_on();
         if !ended {
-            result = submit(turn, &mut requests[turn], &mut blocks[turn]);
+            result = submit(turn, &mut blocks[turn]);
             in_flight += usize::from(result.is_ok());
         }
         turn = (turn + 1) % made;
@@ -257,8 +265,8 @@ fn aio(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Result<(
 }
 
 /// Waits for one request.
-fn finish(request: &mut libc::aiocb) -> io::Result<usize> {
-    let list = [&raw const *request];
+fn finish(request: *mut libc::aiocb) -> io::Result<usize> {
+    let list = [request.cast_const()];
     loop {
         // SAFETY: the request was made, and lives.
         match unsafe { libc::aio_error(request) } {
@@ -282,22 +290,27 @@ fn uring(
     pieces: Pieces<'_>,
     progress: &mut Progress,
 ) -> io::Result<()> {
-    let mut whole = match way {
+    let mut memory_of_all = match way {
         Way::OneBuffer => Some(memory(memory_bytes)?),
         _ => None,
     };
+    let end = len.min(pieces.until.bytes);
+    // Taken once: while reads are in flight, nobody may hold a reference to what they write into.
+    let whole = memory_of_all.as_mut().map(|whole| {
+        let blocks_bytes = end.next_multiple_of(pieces.block_bytes.into());
+        assert!(blocks_bytes <= whole.len() as u64, "{blocks_bytes} bytes of {}", whole.len());
+        whole.as_mut_ptr()
+    });
     let fd = types::Fd(file.as_raw_fd());
     let mut buffers: Vec<Option<Buffer>> = Vec::new();
-    // Dropped before the memory is, whatever happens.
     let mut ring = ring;
     let (mut next, mut in_flight) = (0_u64, 0);
-    let end = len.min(pieces.until.bytes);
     let mut result = Ok(());
     loop {
         while in_flight < pieces.depth && next < end && result.is_ok() && progress.goes_on() {
-            let start = match &mut whole {
+            let start = match whole {
                 // Of direct reads the last is as long as the others, and there is room for that.
-                Some(whole) => whole[next as usize..].as_mut_ptr(),
+                Some(start) => start.wrapping_add(next as usize),
                 None => match small_memory(pieces.block_bytes) {
                     Ok(mut buffer) => {
                         let start = buffer.as_mut_ptr();
@@ -326,7 +339,7 @@ fn uring(
         match ring.submit_and_wait(1) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                 // What is in flight cannot be waited for: its memory must stay.
-                std::mem::forget((whole, buffers));
+                std::mem::forget((memory_of_all, buffers));
                 return Err(error);
             }
             _ => {}

@@ -59,7 +59,7 @@ fn digits_of(lines: &str) -> Vec<String> {
 fn by_tool(scratch: &Scratch, algorithm: Algorithm, names: &[String]) -> Option<Vec<String>> {
     let (program, options) = tool(algorithm);
     // (openssl knows no --version.)
-    if !installed(program) && !Command::new(program).arg("version").output().is_ok() {
+    if !installed(program) && Command::new(program).arg("version").output().is_err() {
         skip(&format!("{algorithm}: {program} is not installed"));
         return None;
     }
