@@ -18,7 +18,7 @@ use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
 use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
-use super::{Failure, Hashed, Step, When, digest_of, lock};
+use super::{Failure, Hashed, OTHER_DESCRIPTORS, Step, When, digest_of, lock};
 use crate::Digest;
 
 /// Threads that read large files, if there are as many processors. Each has 8 MiB in flight, and one keeps
@@ -187,12 +187,12 @@ struct Crew<'c, 'r, T> {
 /// Descriptors for files and rings: a quarter of what the process may have. Half is the walk's.
 fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.unwrap_or(u64::MAX) / 4
+    limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
 }
 
 /// With fewer, one thread does everything: others would keep from it what it waits for. (16 threads with 16
 /// descriptors, each with a ring, waited for a file in vain in one of four runs.)
-const DESCRIPTORS_MIN: u64 = 8;
+const DESCRIPTORS_MIN: u64 = 6;
 
 /// Most files that each of so many threads has open at once.
 fn open_max(jobs: u32) -> usize {
@@ -389,7 +389,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn work(&mut self, batch: Batch<T>) {
         let crew = self.crew;
         let mut members = VecDeque::new();
-        let is_one_of_many = batch.len() > 1 && crew.small.most > 1;
+        // (Where batches are put together again, it would come back for ever.)
+        let is_one_of_many = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
         for ticket in batch {
             let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
