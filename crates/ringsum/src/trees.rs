@@ -214,7 +214,6 @@ pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions>
         threads: budget.threads(args.jobs.map_or(WALKERS, |jobs| WALKERS.min(jobs as usize))),
         ahead_bytes: budget.ahead_bytes(),
         listing_bytes: budget.listing_bytes(),
-        ..WalkOptions::default()
     })
 }
 
