@@ -50,6 +50,9 @@ pub const JOBS: usize = 16;
 /// Most of them.
 pub const JOBS_MAX: usize = 1024;
 
+/// Descriptors of the process that are neither files that are hashed nor directories: its ends, those that wake, a list.
+pub(crate) const OTHER_DESCRIPTORS: u64 = 8;
+
 /// Something to be told of in its turn, with or without a file to be hashed.
 pub struct Task<T> {
     /// The caller's.

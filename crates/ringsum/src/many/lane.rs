@@ -18,7 +18,7 @@ use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
 use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
-use super::{Failure, Hashed, Step, When, found_in, lock};
+use super::{Failure, Hashed, OTHER_DESCRIPTORS, Step, When, found_in, lock};
 use crate::sums::Running;
 use crate::{Algorithms, sums};
 
@@ -189,12 +189,12 @@ struct Crew<'c, 'r, T> {
 /// Descriptors for files and rings: a quarter of what the process may have. Half is the walk's.
 fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.unwrap_or(u64::MAX) / 4
+    limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
 }
 
 /// With fewer, one thread does everything: others would keep from it what it waits for. (16 threads with 16
 /// descriptors, each with a ring, waited for a file in vain in one of four runs.)
-const DESCRIPTORS_MIN: u64 = 8;
+const DESCRIPTORS_MIN: u64 = 6;
 
 /// Most files that each of so many threads has open at once.
 fn open_max(jobs: u32) -> usize {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -18,6 +19,14 @@ use super::{Entry, Kind, WalkOptions, lock};
 /// Bytes that one `getdents` may fill, per thread. One directory of 200,000 files, warm ext4, two
 /// CPUs: 111 to 140 ms with 32 KiB; 107 to 112 ms with 64 KiB, 256 KiB and 1 MiB.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
+
+/// How long to wait for a descriptor when there is none, and how often.
+const SCARCE: Duration = Duration::from_millis(10);
+const SCARCE_MAX: u32 = 200;
+
+fn is_scarcity(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
 
 /// Memory of a directory that was read, besides its entries, in bytes.
 const DIRECTORY_BYTES: usize = 256;
@@ -191,9 +200,22 @@ impl Shared {
         let record = &listing.records[listing.children[job.child]];
         let name = listing.name(record);
         let linked = record.extra != 0;
-        let opened = match handle {
+        let open = || match handle {
             Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked),
             None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked),
+        };
+        let mut tries = 0;
+        let opened = loop {
+            match open() {
+                // Whoever reads files will close theirs.
+                Err(error)
+                    if is_scarcity(&error) && tries < SCARCE_MAX && !self.stop.load(Relaxed) =>
+                {
+                    tries += 1;
+                    thread::sleep(SCARCE);
+                }
+                opened => break opened,
+            }
         };
         let fd = opened.map_err(|error| no_directory_now(error, linked))?;
         let stat = rustix::fs::fstat(&fd)?;
