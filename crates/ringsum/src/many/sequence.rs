@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
 use super::again::Later;
@@ -24,6 +25,8 @@ pub(super) struct Run<'a, T> {
     turns: Turns<'a, T>,
     /// Files that changed, and are read again.
     pub(super) later: Later<T>,
+    /// There were too many open files for as long as anybody waits for fewer.
+    starved: AtomicBool,
 }
 
 /// The files of a lane that are not sorted into batches yet.
@@ -40,7 +43,21 @@ impl<'a, T: Send> Run<'a, T> {
         options: &'a ManyOptions<'a, T>,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Run<'a, T> {
-        Run { options, turns: Turns::new(options.unordered, deliver), later: Later::default() }
+        Run {
+            options,
+            turns: Turns::new(options.unordered, deliver),
+            later: Later::default(),
+            starved: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a file has waited in vain for others to be closed, and none was opened since.
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        self.starved.store(is_starved, Ordering::Relaxed);
     }
 
     /// Works until every task is told of.
