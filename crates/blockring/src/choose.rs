@@ -294,6 +294,9 @@ impl Chooser<'_> {
             (_, Storage::Network | Storage::Fuse) => {
                 (CacheMode::Buffered, format!("{}: its client reads ahead", facts.file_system))
             }
+            (_, Storage::Unknown) => {
+                (CacheMode::Buffered, format!("{}: what it is on is not known", facts.file_system))
+            }
             (Ok(_), _) if buffered >= direct_cost => match misfit {
                 Some(block_bytes) => (
                     CacheMode::Buffered,

@@ -146,6 +146,14 @@ fn each_row_of_the_table() {
             7,
         ),
         (
+            "an overlay on who knows what",
+            Facts { storage: Storage::Unknown, file_system: "overlayfs", ..facts() },
+            Pool,
+            Buffered,
+            Spread::WhenBehind,
+            7,
+        ),
+        (
             "NFS, but resident",
             Facts { storage: Storage::Network, resident: Some(1.0), ..facts() },
             Pread,

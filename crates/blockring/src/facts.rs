@@ -26,6 +26,8 @@ pub(crate) enum Storage {
     Network,
     /// A program of this machine.
     Fuse,
+    /// Another file system, of which nothing tells which it is.
+    Unknown,
 }
 
 /// What is known of a seekable source with content.
@@ -195,7 +197,7 @@ pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
         0xF2F5_2010 => ("F2FS", Storage::Local),
         0x2FC1_2FC1 => ("ZFS", Storage::Local),
         0xCA45_1A4E => ("bcachefs", Storage::Local),
-        0x794C_7630 => ("overlayfs", Storage::Local),
+        0x794C_7630 => ("overlayfs", below(file)),
         0x7371_7368 => ("SquashFS", Storage::Local),
         0xE0F5_E1E2 => ("EROFS", Storage::Local),
         0x4D44 => ("FAT", Storage::Local),
@@ -214,7 +216,22 @@ pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
         0x4750_4653 => ("GPFS", Storage::Network),
         0x0116_1970 => ("GFS2", Storage::Network),
         0x6573_5546 => ("FUSE", Storage::Fuse),
+        // Without a device of its own it may pass reads on, too.
+        _ if rustix::fs::fstat(file).is_ok_and(|stat| rustix::fs::major(stat.st_dev) == 0) => {
+            ("an unknown file system", below(file))
+        }
         _ => ("an unknown file system", Storage::Local),
+    }
+}
+
+/// Where a file is that a file system has from another one. Which that is, is not told: the paths of an
+/// overlay's layers (`lowerdir=` in mountinfo) are those of whoever mounted it, and mean nothing in a container.
+/// But each file is asked where it lies on its device, and the one below answers. File systems on disks do; FUSE,
+/// 9P, NFS and what is in memory do not (nor do SquashFS and ZFS, which are read well without direct I/O).
+fn below(file: &File) -> Storage {
+    match sys::lies_on_a_device(file) {
+        true => Storage::Local,
+        false => Storage::Unknown,
     }
 }
 

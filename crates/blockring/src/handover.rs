@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 
-use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, spin_loop};
+use crate::sync::{
+    AtomicU32, Condvar, LOOKS_MAX, Mutex, MutexGuard, Ordering, spin_loop, yield_now,
+};
 
 /// Blocks of type `T` on their way to the consumers, slots on their way back.
 pub(crate) struct Handover<T> {
@@ -106,8 +108,13 @@ impl<T: Copy> Handover<T> {
         // Read under the lock, so that no change after this look is missed.
         let seen = self.changes.load(Ordering::Relaxed);
         drop(state);
+        let mut looks = 0_u32;
         while self.changes.load(Ordering::Relaxed) == seen {
-            spin_loop();
+            match looks < LOOKS_MAX {
+                true => spin_loop(),
+                false => yield_now(),
+            }
+            looks = looks.saturating_add(1);
         }
         self.lock()
     }

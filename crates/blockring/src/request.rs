@@ -10,6 +10,10 @@ use crate::extents::Extent;
 /// Times that one request may move nothing (`EINTR`, `EAGAIN`) before that is an error.
 const RETRIES_MAX: u32 = 1000;
 
+/// Times that a direct read, which starts again at its last whole sector, may bring no more than is there already.
+/// A server that answers in parts of any length does that at random; at the end of a file that shrank, each does.
+const STALE_MAX: u32 = 32;
+
 /// One extent that is being read, by as many reads as it takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
@@ -61,6 +65,10 @@ impl Request {
         match result {
             Ok(n) => {
                 let done = skip.saturating_add(n).min(self.extent.len);
+                if done <= self.done && n > 0 && align > 1 && self.retries < STALE_MAX {
+                    self.retries += 1;
+                    return Ok(false);
+                }
                 if done <= self.done {
                     // Nothing moved: the source ends here, whatever it said at the opening.
                     let Some(source_len) = source_len else {
@@ -70,7 +78,7 @@ impl Request {
                     let to = self.extent.offset + u64::from(self.done);
                     return Err(ErrorKind::Changed(Change::Shrank { from: source_len, to }));
                 }
-                self.done = done;
+                (self.done, self.retries) = (done, 0);
                 Ok(done == self.extent.len)
             }
             Err(error) if is_transient(&error) && self.retries < RETRIES_MAX => {
@@ -122,11 +130,21 @@ mod tests {
             let mut r = request(5000);
             assert!(!r.complete(Ok(700), align, Some(9096)).unwrap());
             let rest = if align == 1 { 0 } else { 700 % 512 };
+            let stale = if align == 1 { 0 } else { STALE_MAX };
+            assert!((0..stale).all(|_| !r.complete(Ok(rest), align, Some(9096)).unwrap()));
             match r.complete(Ok(rest), align, Some(9096)).unwrap_err() {
                 ErrorKind::Changed(Change::Shrank { from: 9096, to: 4796 }) => {}
                 other => panic!("{other}"),
             }
         }
+    }
+
+    #[test]
+    fn a_part_that_brings_less_than_the_last_one_is_no_end() {
+        let mut r = request(1000);
+        assert!(!r.complete(Ok(700), 512, Some(9096)).unwrap());
+        assert!(!r.complete(Ok(100), 512, Some(9096)).unwrap());
+        assert!(r.complete(Ok(488), 512, Some(9096)).unwrap());
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Shared {
     shape_asked: bool,
     engine_asked: bool,
     storage: Storage,
+    /// Files of one device number may lie on different file systems (overlayfs with `xino=on`).
+    is_layered: bool,
     turns: bool,
     /// `RWF_*` of reads by threads of files that may not be in the page cache.
     here_flags: i32,
@@ -113,6 +115,7 @@ impl Shared {
             shape_asked: config.block_bytes.or(config.depth).or(config.slots).is_some(),
             engine_asked: config.engine_asked().is_some(),
             storage: facts.storage,
+            is_layered: facts.file_system == "overlayfs",
             turns: facts.is_rotational(),
             here_flags: match uncached && facts::dontcache(samples[0].file()).is_ok() {
                 true => sys::RWF_DONTCACHE,
@@ -241,6 +244,13 @@ impl Shared {
         if self.medium {
             let (name, storage) = facts::file_system(source.file());
             medium::check(source, storage, name).map_err(ErrorKind::Medium)?;
+        }
+        if self.is_layered
+            && self.ring.engine == EngineKind::IoUring
+            && !sys::lies_on_a_device(source.file())
+        {
+            let why = "this file is on another layer than the first".to_owned();
+            return Err(ErrorKind::Engine { engine: EngineKind::IoUring, why });
         }
         match self.ring.cache {
             CacheMode::Direct => match source.set_direct() {
@@ -460,6 +470,10 @@ impl ErrorKind {
     /// Whether a file cannot be read in the way that others of its device are, but may be in another: a
     /// plan of its own would tell.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, ErrorKind::Read { error, .. } if is_refusal(error))
+        match self {
+            ErrorKind::Read { error, .. } => is_refusal(error),
+            ErrorKind::Engine { .. } => true,
+            _ => false,
+        }
     }
 }

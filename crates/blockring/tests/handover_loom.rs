@@ -9,6 +9,10 @@ mod sync {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread::yield_now;
+
+    /// Both ways of waiting, and no more turns than that takes.
+    pub(crate) const LOOKS_MAX: u32 = 1;
 }
 
 use handover::Handover;

@@ -60,11 +60,15 @@ impl Chooser<'_> {
             EngineKind::IoUring => {
                 // Of a file that passes the page cache by, reads that a FUSE server answers in part come back
                 // as whole ones (Linux 6.18, six of 512 KiB answered with 100 KB each): a wrong hash.
-                if self.facts.storage == Storage::Fuse {
-                    return Err(
-                        "on FUSE the kernel does not tell it of short reads; take the engine pool"
-                            .to_owned(),
-                    );
+                let on = match self.facts.storage {
+                    Storage::Fuse => Some("on FUSE"),
+                    Storage::Unknown => Some("what the file is on is not known, and on FUSE"),
+                    Storage::Local | Storage::Memory | Storage::Network => None,
+                };
+                if let Some(on) = on {
+                    return Err(format!(
+                        "{on} the kernel does not tell it of short reads; take the engine pool"
+                    ));
                 }
                 if self.config.uring.iopoll {
                     self.facts.poll_queues.clone()?;

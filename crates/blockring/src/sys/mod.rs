@@ -202,15 +202,24 @@ struct Fiemap {
     extents: [FileExtent; 64],
 }
 
+/// Of `linux/fs.h`: `_IOWR('f', 11, struct fiemap)`, whose size is without extents.
+const FS_IOC_FIEMAP: rustix::ioctl::Opcode =
+    rustix::ioctl::opcode::read_write::<[u64; 4]>(b'f', 11);
+
+/// Whether a file system can say where it has a file: only those on devices can. Nothing is written for it.
+pub(crate) fn lies_on_a_device(file: &File) -> bool {
+    // `struct fiemap` without room for extents: they are counted. Of the first byte alone.
+    let mut map: [u64; 4] = [0, 1, 0, 0];
+    // SAFETY: the kernel writes to the header alone.
+    unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, map.as_mut_ptr()) == 0 }
+}
+
 /// Shows where a file lies, extent by extent, for as long as `look` wants more. What was not written
 /// yet is written first.
 pub(crate) fn for_each_extent(
     file: &File,
     mut look: impl FnMut(FileExtent) -> bool,
 ) -> io::Result<()> {
-    /// Of `linux/fs.h`: `_IOWR('f', 11, struct fiemap)`, whose size is without extents.
-    const FS_IOC_FIEMAP: rustix::ioctl::Opcode =
-        rustix::ioctl::opcode::read_write::<[u64; 4]>(b'f', 11);
     const FIEMAP_FLAG_SYNC: u32 = 1;
     let mut start = 0;
     loop {

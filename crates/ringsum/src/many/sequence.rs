@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
 use super::again::Later;
@@ -27,6 +28,8 @@ pub(super) struct Run<'a, T> {
     turns: Turns<'a, T>,
     /// Files that changed, and are read again.
     pub(super) later: Later<T>,
+    /// There were too many open files for as long as anybody waits for fewer.
+    starved: AtomicBool,
 }
 
 /// The files of a lane that are not sorted into batches yet.
@@ -49,7 +52,17 @@ impl<'a, T: Send> Run<'a, T> {
             budget,
             turns: Turns::new(options.unordered, budget.waiting_bytes(), deliver),
             later: Later::default(),
+            starved: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a file has waited in vain for others to be closed, and none was opened since.
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        self.starved.store(is_starved, Ordering::Relaxed);
     }
 
     /// Works until every task is told of.

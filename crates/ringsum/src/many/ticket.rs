@@ -93,13 +93,19 @@ pub(super) fn open<T: Send>(
     let opened = loop {
         match if direct { file.open_direct() } else { file.open() } {
             // Others will close theirs.
-            Err(failure) if failure.is_scarcity() && tries < SCARCE_MAX => {
+            Err(failure) if failure.is_scarcity() && tries < SCARCE_MAX && !run.is_starved() => {
                 tries += 1;
                 thread::sleep(SCARCE);
             }
             opened => break opened,
         }
     };
+    match &opened {
+        // Who waited so long in vain need not be followed by each file after it.
+        Err(failure) if failure.is_scarcity() => run.set_starved(true),
+        Ok(_) if run.is_starved() => run.set_starved(false),
+        _ => {}
+    }
     match opened {
         Ok(source) => Some((ticket, source)),
         Err(failure) => {

@@ -1,7 +1,8 @@
 //! A file system of the test's own, in this process, whose files go wrong on command.
 //!
 //! Each file is registered under a number, which is its name and its inode, and used for one run, so that no
-//! page of one run is there for another. It knows nothing of what must come of it.
+//! page of one run is there for another; or it is made when it is first looked for, out of its name. It knows
+//! nothing of what must come of it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,8 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen,
-    Request, Session,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, Request, Session,
 };
 
 /// Requests that are answered at once: a slow one holds up no other.
@@ -156,11 +157,33 @@ fn attr(ino: INodeNo, kind: FileType) -> FileAttr {
 
 type Files = Arc<Mutex<HashMap<u64, Arc<File>>>>;
 
-struct Faulty(Files);
+/// Makes a file of its name.
+pub(crate) type ByName = fn(&str) -> Option<File>;
+
+struct Faulty {
+    files: Files,
+    by_name: Option<ByName>,
+    numbers: Mutex<HashMap<String, u64>>,
+    next: AtomicU64,
+}
 
 impl Faulty {
     fn file(&self, ino: u64) -> Option<Arc<File>> {
-        self.0.lock().unwrap().get(&ino).cloned()
+        self.files.lock().unwrap().get(&ino).cloned()
+    }
+
+    /// The number of a file, which is its name, or that of the name.
+    fn number(&self, name: &str) -> Option<u64> {
+        let Some(by_name) = self.by_name else { return name.parse().ok() };
+        let mut numbers = self.numbers.lock().unwrap();
+        if let Some(number) = numbers.get(name) {
+            return Some(*number);
+        }
+        let file = by_name(name)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        numbers.insert(name.to_owned(), number);
+        self.files.lock().unwrap().insert(number, Arc::new(file));
+        Some(number)
     }
 }
 
@@ -169,7 +192,7 @@ const NOT_AT_ALL: Duration = Duration::ZERO;
 
 impl Filesystem for Faulty {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let number = name.to_str().and_then(|name| name.parse().ok());
+        let number = name.to_str().and_then(|name| self.number(name));
         match number.and_then(|number| Some((number, self.file(number)?))) {
             Some((number, file)) => {
                 reply.entry(&NOT_AT_ALL, &file.attr(INodeNo(number)), Generation(0));
@@ -201,6 +224,15 @@ impl Filesystem for Faulty {
         }
     }
 
+    /// What was made of its name is made anew for the next who looks, if there is another.
+    fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let number = name.to_str().and_then(|name| self.numbers.lock().unwrap().remove(name));
+        match number.and_then(|number| self.files.lock().unwrap().remove(&number)) {
+            Some(_) => reply.ok(),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
     fn read(
         &self,
         _: &Request,
@@ -228,11 +260,27 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
+    /// With files that are [added](Mounted::add).
     pub(crate) fn new(place: &Path) -> Result<Mounted, String> {
+        Mounted::serving(place, None)
+    }
+
+    /// With a file for each name of which `by_name` makes one.
+    pub(crate) fn by_name(place: &Path, by_name: ByName) -> Result<Mounted, String> {
+        Mounted::serving(place, Some(by_name))
+    }
+
+    fn serving(place: &Path, by_name: Option<ByName>) -> Result<Mounted, String> {
         let files = Files::default();
+        let faulty = Faulty {
+            files: files.clone(),
+            by_name,
+            numbers: Mutex::default(),
+            next: AtomicU64::new(2),
+        };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
-        let session = Session::new(Faulty(files.clone()), place, &config)
+        let session = Session::new(faulty, place, &config)
             .and_then(Session::spawn)
             .map_err(|error| format!("no FUSE file system can be mounted: {error}"))?;
         Ok(Mounted { files, next: AtomicU64::new(2), _session: session })

@@ -1,6 +1,7 @@
 //! Devices that fail, and file systems of every kind, made on the spot on loop devices.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
 
 use crate::mounting::{Setup, noise};
 use crate::run::{Case, GOOD, Must};
@@ -10,13 +11,28 @@ use crate::table::{Fault, Group, Trial};
 pub(crate) const DEVICES: Group = Group {
     name: "Devices that fail",
     faults: &[
-        Fault { name: "a device whose second half is gone", run: |trial| cut_device(trial, "off") },
+        Fault {
+            name: "a device whose second half is gone",
+            run: |trial| cut_device(trial, "off", Must::Fail),
+        },
         Fault {
             name: "a device whose second half is gone, past the page cache of its file",
-            run: |trial| cut_device(trial, "on"),
+            run: |trial| cut_device(trial, "on", Must::Fail),
+        },
+        Fault {
+            name: "a device whose second half is gone, with --map-errors",
+            run: |trial| cut_device(trial, "off", Must::Map),
         },
         Fault { name: "a file on ext4, whose second half is gone below", run: cut_file },
         Fault { name: "a file on btrfs, of which one byte is another below", run: corrupted },
+        Fault {
+            name: "a file on SquashFS, of which 4 KiB are others below",
+            run: |trial| squashed(trial, Packed::Broken, Must::Fail),
+        },
+        Fault {
+            name: "a file on overlayfs on SquashFS, of which 4 KiB are others below",
+            run: |trial| squashed(trial, Packed::BrokenBelowOverlay, Must::Fail),
+        },
         Fault { name: "a device with an unreadable range (dm-error)", run: mapped_to_errors },
         Fault { name: "an encrypted device (dm-crypt)", run: encrypted },
     ],
@@ -29,24 +45,47 @@ pub(crate) const FILE_SYSTEMS: Group = Group {
             name: "ext4 with blocks of 1 KiB",
             run: |trial| on(trial, "mkfs.ext4 -q -F -b 1024", 16),
         },
+        Fault {
+            name: "ext4 with its data in the journal",
+            run: |trial| {
+                mounted(trial, |setup| {
+                    setup.make("mkfs.ext4 -q -F", 64, "rw,data=journal", "off").map(drop)
+                })
+            },
+        },
         Fault { name: "XFS", run: |trial| on(trial, "mkfs.xfs -q", 320) },
         Fault { name: "btrfs", run: |trial| on(trial, "mkfs.btrfs -q", 128) },
+        Fault {
+            name: "btrfs that compresses",
+            run: |trial| {
+                mounted(trial, |setup| {
+                    setup.make("mkfs.btrfs -q", 128, "rw,compress-force=zlib", "off").map(drop)
+                })
+            },
+        },
         Fault {
             name: "tmpfs",
             run: |trial| mounted(trial, |setup| setup.mount("mount -t tmpfs none")),
         },
         Fault {
-            name: "overlayfs",
+            name: "overlayfs, a file of its upper layer",
             run: |trial| {
                 mounted(trial, |setup| {
-                    setup.tool("mkdir below above work")?;
-                    setup.mount(
-                        "mount -t overlay -o lowerdir=below,upperdir=above,workdir=work none",
-                    )
+                    setup.tool("mkdir below")?;
+                    overlay(setup, "on", "below")
                 })
             },
         },
-        Fault { name: "SquashFS", run: squashed },
+        Fault { name: "overlayfs, a file of its lower layer", run: |trial| lower(trial, None) },
+        Fault {
+            name: "overlayfs, a file of its lower layer, which is on tmpfs",
+            run: |trial| lower(trial, Some("mount -t tmpfs none")),
+        },
+        Fault { name: "SquashFS", run: |trial| squashed(trial, Packed::Well, Must::Hash) },
+        Fault {
+            name: "overlayfs on SquashFS",
+            run: |trial| squashed(trial, Packed::WellBelowOverlay, Must::Hash),
+        },
     ],
 };
 
@@ -78,7 +117,7 @@ fn each(
 }
 
 /// What the kernel cannot read ends where the file of the loop device does.
-fn cut_device(trial: &Trial<'_>, dio: &str) -> Result<(), String> {
+fn cut_device(trial: &Trial<'_>, dio: &str, must: Must) -> Result<(), String> {
     const CUT: u64 = 2 << 20;
     let mut setup = setup();
     let content = noise(4 << 20);
@@ -90,7 +129,8 @@ fn cut_device(trial: &Trial<'_>, dio: &str) -> Result<(), String> {
         .unwrap()
         .set_len(CUT)
         .unwrap();
-    each(trial, &setup, &device, &content, Must::Fail, Some(0..4 << 20));
+    let at = if must == Must::Map { CUT } else { 0 }..4 << 20;
+    each(trial, &setup, &device, &content, must, Some(at));
     setup.take_down()
 }
 
@@ -184,14 +224,58 @@ fn mounted(
     setup.take_down()
 }
 
-fn squashed(trial: &Trial<'_>) -> Result<(), String> {
+fn lower(trial: &Trial<'_>, mount: Option<&str>) -> Result<(), String> {
     let mut setup = setup();
-    let content = [noise(LEN), b"compress me ".repeat(90_000)].concat();
+    let content = noise(LEN);
+    setup.scratch.make_dir("below");
+    mount.map(|line| setup.mount_at("below", line)).transpose()?;
+    setup.write("below/file", &content);
+    overlay(&mut setup, "on", "below")?;
+    each(trial, &setup, "on/file", &content, Must::Hash, None);
+    setup.take_down()
+}
+
+/// An overlayfs at `place`, on what is at `below`, and with a folder for what changes: `above`.
+pub(crate) fn overlay(setup: &mut Setup, place: &str, below: &str) -> Result<(), String> {
+    setup.tool("mkdir -p above work")?;
+    let options = format!("lowerdir={below},upperdir=above,workdir=work");
+    setup.mount_at(place, &format!("mount -t overlay -o {options} none"))
+}
+
+/// What is packed into a SquashFS.
+#[derive(Clone, Copy, PartialEq)]
+enum Packed {
+    Well,
+    WellBelowOverlay,
+    Broken,
+    BrokenBelowOverlay,
+}
+
+fn squashed(trial: &Trial<'_>, packed: Packed, must: Must) -> Result<(), String> {
+    setup().tool("mksquashfs -version").map_err(|_| "no mksquashfs".to_owned())?;
+    let mut setup = setup();
+    // Half of it, since what cannot be compressed is stored as it is, and nothing would tell of a change.
+    let letters = |byte: u8| [b'a' + byte % 16, b'a' + byte / 16];
+    let content: Vec<u8> = noise(LEN).into_iter().flat_map(letters).collect();
     setup.scratch.make_dir("below");
     setup.write("below/file", &content);
     setup.tool("mksquashfs below backing -quiet -no-progress")?;
+    let is_broken = matches!(packed, Packed::Broken | Packed::BrokenBelowOverlay);
+    if is_broken {
+        // The data comes first, behind a superblock of 96 bytes.
+        let backing = OpenOptions::new().write(true).open(setup.scratch.join("backing")).unwrap();
+        backing.write_all_at(&[0xFF; 4096], 1 << 20).unwrap();
+    }
     let device = setup.attach("backing", "off")?;
     setup.mount(&format!("mount -o ro {device}"))?;
-    each(trial, &setup, "on/file", &content, Must::Hash, None);
+    let path = match packed {
+        Packed::Well | Packed::Broken => "on/file",
+        Packed::WellBelowOverlay | Packed::BrokenBelowOverlay => {
+            overlay(&mut setup, "over", "on")?;
+            "over/file"
+        }
+    };
+    // Which blocks of it these are, only its tables tell.
+    each(trial, &setup, path, &content, must, is_broken.then_some(0..content.len() as u64));
     setup.take_down()
 }

@@ -85,6 +85,7 @@ pub(crate) const GROUP: Group = Group {
         },
         Fault { name: "RLIMIT_NOFILE = 10", run: |trial| limited(trial, libc::RLIMIT_NOFILE, 10) },
         Fault { name: "RLIMIT_NOFILE = 6", run: |trial| limited(trial, libc::RLIMIT_NOFILE, 6) },
+        Fault { name: "RLIMIT_NOFILE = 5, and 200 files", run: many_files },
         Fault { name: "RLIMIT_NOFILE = 4", run: |trial| limited(trial, libc::RLIMIT_NOFILE, 4) },
         Fault {
             name: "RLIMIT_AS = 256 MiB",
@@ -163,6 +164,21 @@ fn without_or_fails(trial: &Trial<'_>, calls: &[libc::c_long], errno: i32) -> Re
 
 fn limited(trial: &Trial<'_>, what: libc::__rlimit_resource_t, most: u64) -> Result<(), String> {
     each(trial, Must::Either, |command| limit(command, what, most))
+}
+
+/// What waits for a descriptor in vain for each file hangs.
+fn many_files(trial: &Trial<'_>) -> Result<(), String> {
+    let scratch = Scratch::new();
+    scratch.write(GOOD.0, GOOD.1);
+    let content = noise(5000);
+    scratch.write("file", &content);
+    trial.each(|engine| {
+        let case = Case::new(&scratch, engine, "file", &[&content], Must::Either);
+        let mut case = case.times(200);
+        limit(&mut case.command, libc::RLIMIT_NOFILE, 5);
+        case
+    });
+    Ok(())
 }
 
 /// The same as somebody whose limits count.
@@ -288,13 +304,32 @@ fn little_memory_for_a_group(trial: &Trial<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a command start without standard output.
-pub(crate) fn close_stdout(command: &mut Command) {
+/// Has a command start without one of its three streams.
+pub(crate) fn close(command: &mut Command, stream: i32) {
     // SAFETY: one system call, of a descriptor that the child does not use.
     unsafe {
-        command.pre_exec(|| {
-            libc::close(1);
+        command.pre_exec(move || {
+            libc::close(stream);
             Ok(())
         });
+    }
+}
+
+/// Sends a signal to one thread, if it is still there.
+pub(crate) fn signal_thread(process: u32, thread: u32, signal: i32) {
+    // SAFETY: one system call, which knows no memory.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+}
+
+/// Writes the whole of a file through a mapping of it.
+pub(crate) fn write_mapped(file: &fs::File, content: &[u8]) {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let len = content.len();
+    // SAFETY: a mapping of its own, that is as long as the file; nobody else has it.
+    unsafe {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let at = mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0).unwrap();
+        at.cast::<u8>().copy_from_nonoverlapping(content.as_ptr(), len);
+        munmap(at, len).unwrap();
     }
 }

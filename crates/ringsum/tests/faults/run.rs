@@ -32,6 +32,8 @@ pub(crate) enum Must {
     HashWithAuto,
     /// An error.
     Fail,
+    /// An error, and with `--map-errors` all ranges that cannot be read: within `at`.
+    Map,
     /// Its hash or an error.
     Either,
     /// Whatever was finished when the run ended.
@@ -80,6 +82,9 @@ impl<'a> Case<'a> {
         command.current_dir(scratch.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         take_signals(&mut command);
+        if must == Must::Map {
+            command.arg("--map-errors");
+        }
         if engine != "auto" {
             command.args(["--engine", engine]);
         }
@@ -163,6 +168,7 @@ impl<'a> Case<'a> {
             (Some(expected), ended) if expected == ended => {}
             (Some(Ends::Interrupted), Ends::Code(130) | Ends::Signal(libc::SIGINT)) => {}
             (None, Ends::Code(0 | 1)) => {}
+            (None, Ends::Code(2)) if self.must == Must::Map => {}
             _ => return Err("another end than it must have".to_owned()),
         }
         let rights_after = self.rights_after.as_ref().map(|rights| rights()).unwrap_or_default();
@@ -185,6 +191,9 @@ impl<'a> Case<'a> {
             stderr.lines().filter_map(|line| line.strip_prefix(&start)).collect();
         if self.must == Must::Whatever {
             return Ok(self.cell(ended, hashes, errors.first().copied(), stderr));
+        }
+        if self.must == Must::Map {
+            return self.map(ended, hashes, goods, &errors);
         }
         if hashes + errors.len() != self.times {
             return Err("not one line for each file, a hash or an error".to_owned());
@@ -234,6 +243,40 @@ impl<'a> Case<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What became of a file whose bad ranges must be named.
+    fn map(
+        &self,
+        ended: Ends,
+        hashes: usize,
+        goods: usize,
+        errors: &[&str],
+    ) -> Result<String, String> {
+        if self.engine != "auto" {
+            // The command line is refused.
+            return match (ended, hashes + goods) {
+                (Ends::Code(2), 0) => Ok("exit 2".to_owned()),
+                _ => Err("--map-errors with an engine that is named".to_owned()),
+            };
+        }
+        let number = |text: &str| text.parse::<u64>().ok();
+        let range = |error: &&str| {
+            let (range, _) = error.strip_prefix("unreadable: bytes ")?.split_once(" (")?;
+            let (first, last) = range.split_once(" to ")?;
+            Some(number(first)?..number(last)? + 1)
+        };
+        let ranges: Vec<_> = errors.iter().filter_map(range).collect();
+        let Some(range) = ranges.first() else { return Err("no range".to_owned()) };
+        if (ended, hashes, goods, ranges.len() + 1) != (Ends::Code(1), 0, 1, errors.len()) {
+            return Err("no map of a file without a hash".to_owned());
+        }
+        let all = self.at.clone().unwrap_or_default();
+        let is_within = ranges.iter().all(|range| all.start <= range.start && range.end <= all.end);
+        match is_within {
+            true => Ok(format!("unreadable: {} to {}", range.start, range.end - 1)),
+            false => Err(format!("{ranges:?}, and it is {all:?}")),
+        }
     }
 
     /// The outcome as the table has it.

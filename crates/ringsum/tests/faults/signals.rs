@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fuse;
-use crate::mounting::noise;
+use crate::mounting::{Setup, noise};
 use crate::run::{Case, Ends, GOOD, Must};
 use crate::support::Scratch;
 use crate::table::{ENGINES, Fault, Group, Trial};
@@ -42,6 +42,30 @@ pub(crate) const GROUP: Group = Group {
             },
         },
         Fault {
+            name: "a signal with a handler every millisecond, to each thread: EINTR",
+            run: stormed,
+        },
+        Fault {
+            name: "SIGSTOP and SIGCONT every millisecond",
+            run: |trial| {
+                signalled(trial, Must::Hash, None, |child| {
+                    every_ms(|| {
+                        send(child, Signal::STOP);
+                        send(child, Signal::CONT);
+                    });
+                })
+            },
+        },
+        Fault {
+            name: "SIGWINCH, SIGCHLD and SIGURG every millisecond",
+            run: |trial| {
+                signalled(trial, Must::Hash, None, |child| {
+                    let signals = [Signal::WINCH, Signal::CHILD, Signal::URG];
+                    every_ms(|| signals.into_iter().for_each(|signal| send(child, signal)));
+                })
+            },
+        },
+        Fault {
             name: "SIGINT while a file system takes a second for each read",
             run: |trial| slow_and_interrupted(trial),
         },
@@ -54,6 +78,11 @@ pub(crate) const GROUP: Group = Group {
             },
         },
         Fault { name: "standard output is closed", run: closed },
+        Fault { name: "standard input is closed", run: |trial| no_input(trial, "file") },
+        Fault {
+            name: "standard input is closed, and is what is to be read",
+            run: |trial| no_input(trial, "-"),
+        },
         Fault {
             name: "nobody reads standard output",
             run: |trial| output(trial, Ends::Code(0), || std::io::pipe().unwrap().1.into()),
@@ -61,7 +90,7 @@ pub(crate) const GROUP: Group = Group {
     ],
 };
 
-fn send(child: &mut Child, signal: Signal) {
+fn send(child: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
@@ -70,6 +99,72 @@ fn stop_and_go(child: &mut Child) {
     sleep(Duration::from_millis(20));
     send(child, Signal::CONT);
     sleep(Duration::from_millis(10));
+}
+
+/// Does it until most of a run of half a second is over.
+fn every_ms(act: impl Fn()) {
+    for _ in 0..300 {
+        act();
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// Where the handler of `HANDLER` is installed, which does nothing: what a program inherits has none.
+const HANDLER: &str = "\
+#include <signal.h>
+static void nothing(int signal) { (void)signal; }
+__attribute__((constructor)) static void install(void) {
+    struct sigaction action = {0};
+    action.sa_handler = nothing; /* Without SA_RESTART: calls that wait end with EINTR. */
+    sigaction(SIGUSR1, &action, 0);
+}
+";
+
+fn stormed(trial: &Trial<'_>) -> Result<(), String> {
+    let setup = Setup { scratch: Scratch::new(), undo: Vec::new() };
+    let scratch = &setup.scratch;
+    scratch.write(GOOD.0, GOOD.1);
+    scratch.write("handler.c", HANDLER);
+    setup.tool("cc -shared -fPIC -o handler.so handler.c")?;
+    let content = noise(4 << 20);
+    scratch.write("file", &content);
+    trial.each(|engine| {
+        let mut case = Case::new(scratch, engine, "file", &[&content], Must::Hash)
+            .args(&["--limit-rate=8M"])
+            .act(|child| {
+                until(|| catches(child.id(), libc::SIGUSR1));
+                every_ms(|| {
+                    for thread in threads(child.id()) {
+                        crate::limits::signal_thread(child.id(), thread, libc::SIGUSR1);
+                    }
+                });
+            });
+        case.command.env("LD_PRELOAD", scratch.join("handler.so"));
+        case
+    });
+    Ok(())
+}
+
+/// Whether a process has a handler for a signal.
+fn catches(process: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    caught.is_some_and(|caught| caught >> (signal - 1) & 1 == 1)
+}
+
+/// Waits for something that a child does soon, if it is not over by then.
+pub(crate) fn until(is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !is_so() && Instant::now() < end {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// The threads of a process.
+fn threads(process: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Waits until a run is at work: a run of few files has nothing to do for SIGINT, and leaves it to the kernel,
@@ -138,6 +233,20 @@ fn output(trial: &Trial<'_>, ends: Ends, stdout: impl Fn() -> Stdio) -> Result<(
     Ok(())
 }
 
+fn no_input(trial: &Trial<'_>, path: &str) -> Result<(), String> {
+    let scratch = Scratch::new();
+    scratch.write(GOOD.0, GOOD.1);
+    let content = noise(3_000_001);
+    scratch.write("file", &content);
+    let must = if path == "-" { Must::Fail } else { Must::Hash };
+    trial.each(|engine| {
+        let mut case = Case::new(&scratch, engine, path, &[&content], must);
+        crate::limits::close(&mut case.command, 0);
+        case
+    });
+    Ok(())
+}
+
 fn closed(trial: &Trial<'_>) -> Result<(), String> {
     let scratch = Scratch::new();
     scratch.write(GOOD.0, GOOD.1);
@@ -146,7 +255,7 @@ fn closed(trial: &Trial<'_>) -> Result<(), String> {
     trial.each(|engine| {
         let mut case =
             Case::new(&scratch, engine, "file", &[&content], Must::Whatever).ends(Ends::Code(1));
-        crate::limits::close_stdout(&mut case.command);
+        crate::limits::close(&mut case.command, 1);
         case
     });
     Ok(())

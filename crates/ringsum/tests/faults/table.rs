@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::fuse::Mounted;
+use crate::mounting::Setup;
 use crate::run::{Case, GOOD};
 use crate::support::{Scratch, skip};
 
@@ -29,6 +30,8 @@ pub(crate) struct Group {
 /// One fault that is being tried.
 pub(crate) struct Trial<'a> {
     fuse: &'a Result<Mounted, String>,
+    /// Whether an overlayfs is on it, at `over`, or why not.
+    overlay: &'a Result<(), String>,
     /// Where the FUSE file system is mounted, at `fuse`.
     scratch: &'a Scratch,
     cells: Mutex<Vec<Result<String, String>>>,
@@ -37,6 +40,11 @@ pub(crate) struct Trial<'a> {
 impl Trial<'_> {
     pub(crate) fn fuse(&self) -> Result<(&Mounted, &Scratch), String> {
         self.fuse.as_ref().map(|fuse| (fuse, self.scratch)).map_err(String::clone)
+    }
+
+    /// Whether what [`fuse`](Trial::fuse) has is below `over`, too.
+    pub(crate) fn overlay(&self) -> Result<(), String> {
+        self.overlay.clone()
     }
 
     /// Tries it with one engine after another. In their order: `case` is asked for once for each.
@@ -60,9 +68,14 @@ type Row = Result<Vec<Result<String, String>>, String>;
 
 /// Tries all faults, some of them at the same time; gives the rows of each group.
 pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
-    let scratch = Scratch::new();
-    plant(&scratch);
-    let fuse = Mounted::new(&scratch.make_dir("fuse"));
+    let mut setup = Setup { scratch: Scratch::new(), undo: Vec::new() };
+    plant(&setup.scratch);
+    let fuse = Mounted::new(&setup.scratch.make_dir("fuse"));
+    let overlay = match &fuse {
+        Ok(_) => crate::images::overlay(&mut setup, "over", "fuse"),
+        Err(why) => Err(why.clone()),
+    };
+    let scratch = &setup.scratch;
     let faults: Vec<&Fault> = groups.iter().flat_map(|group| group.faults).collect();
     let rows: Vec<Mutex<Option<Row>>> = faults.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
@@ -73,7 +86,8 @@ pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
                 loop {
                     let i = next.fetch_add(1, Ordering::SeqCst);
                     let Some(fault) = faults.get(i) else { break };
-                    let trial = Trial { fuse: &fuse, scratch: &scratch, cells: Mutex::default() };
+                    let (fuse, overlay, cells) = (&fuse, &overlay, Mutex::default());
+                    let trial = Trial { fuse, overlay, scratch, cells };
                     let done = (fault.run)(&trial);
                     let row = done.map(|()| trial.cells.into_inner().unwrap());
                     *rows[i].lock().unwrap() = Some(row);
@@ -81,6 +95,7 @@ pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
             });
         }
     });
+    setup.take_down().expect("the overlay goes");
     let mut rows = rows.into_iter().map(|row| row.into_inner().unwrap().expect("tried"));
     groups.iter().map(|group| rows.by_ref().take(group.faults.len()).collect()).collect()
 }
@@ -130,6 +145,7 @@ killed. In the table:
 | error at N: WHAT | the read that starts at byte N failed, and no other place would do better: no hash, exit status 1 |
 | error: WHAT | no hash, exit status 1 |
 | shrank, grew, changed | it is said that the file changed so while it was read: no hash, exit status 1 |
+| unreadable: N to M | `--map-errors` names these bytes: no hash, exit status 1; with an engine, the command line is refused: exit 2 |
 | refused | the engine cannot be had so, and was asked for by name: no hash, exit status 1 |
 | said | what is wrong with standard output is said, exit status 1 |
 | ended | SIGINT ended it |
@@ -137,8 +153,11 @@ killed. In the table:
 | not tried | what it takes is not on the machine that made this page |
 ";
 
-/// The page.
-pub(crate) fn page(groups: &[Group], rows: &[Vec<Row>]) -> String {
+/// Where the part of the page begins that `bench/soak` writes.
+const SOAK: &str = "\n## A soak\n";
+
+/// The page, with what `before` has of the soak.
+pub(crate) fn page(groups: &[Group], rows: &[Vec<Row>], before: &str) -> String {
     let mut page = HEAD.to_owned();
     for (group, rows) in groups.iter().zip(rows) {
         let dashes = "|---".repeat(ENGINES.len());
@@ -154,11 +173,13 @@ pub(crate) fn page(groups: &[Group], rows: &[Vec<Row>]) -> String {
             writeln!(page, "| {} | {} |", fault.name, cells.join(" | ")).expect("a string");
         }
     }
+    page.push_str(before.find(SOAK).map_or("", |at| &before[at..]));
     page
 }
 
 /// The faults and engines of a page, group by group: the first cells of its rows, and the heads.
 pub(crate) fn outline(page: &str) -> Vec<&str> {
+    let page = page.find(SOAK).map_or(page, |at| &page[..at]);
     let tables = page.find("\n## ").map_or("", |at| &page[at..]);
     let is_row = |line: &&str| line.starts_with("## ") || line.starts_with("| ");
     let cell = |line| match str::strip_prefix(line, "| ") {

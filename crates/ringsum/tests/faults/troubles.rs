@@ -27,11 +27,13 @@ pub(crate) const GROUP: Group = Group {
     faults: &[
         Fault {
             name: "each read takes 3 ms",
-            run: |trial| hashes(trial, true, || Trouble::Slow(Duration::from_millis(3))),
+            run: |trial| {
+                hashes(trial, Through::Nothing, || Trouble::Slow(Duration::from_millis(3)))
+            },
         },
         Fault {
             name: "short reads of all lengths",
-            run: |trial| hashes(trial, true, || Trouble::Short(100_000)),
+            run: |trial| hashes(trial, Through::Nothing, || Trouble::Short(100_000)),
         },
         Fault { name: "EIO in a file of one block", run: small_file_fails },
         Fault {
@@ -40,75 +42,115 @@ pub(crate) const GROUP: Group = Group {
         },
         Fault {
             name: "ENODATA in the middle",
-            run: |trial| fails(trial, true, MIDDLE, libc::ENODATA),
+            run: |trial| fails(trial, Through::Nothing, MIDDLE, libc::ENODATA),
         },
         Fault {
             name: "ESTALE in the middle",
-            run: |trial| fails(trial, true, MIDDLE, libc::ESTALE),
+            run: |trial| fails(trial, Through::Nothing, MIDDLE, libc::ESTALE),
         },
         Fault {
             name: "ETIMEDOUT in the middle",
-            run: |trial| fails(trial, true, MIDDLE, libc::ETIMEDOUT),
+            run: |trial| fails(trial, Through::Nothing, MIDDLE, libc::ETIMEDOUT),
         },
         Fault {
             name: "ENOMEM in the middle",
-            run: |trial| fails(trial, true, MIDDLE, libc::ENOMEM),
+            run: |trial| fails(trial, Through::Nothing, MIDDLE, libc::ENOMEM),
         },
-        Fault { name: "EINTR, three times", run: |trial| transient(trial, libc::EINTR, 3) },
-        Fault { name: "EAGAIN, three times", run: |trial| transient(trial, libc::EAGAIN, 3) },
-        Fault { name: "EINTR for ever", run: |trial| fails(trial, true, MIDDLE, libc::EINTR) },
-        Fault { name: "EAGAIN for ever", run: |trial| fails(trial, true, MIDDLE, libc::EAGAIN) },
+        Fault {
+            name: "EINTR, three times",
+            run: |trial| transient(trial, Through::Nothing, libc::EINTR, 3),
+        },
+        Fault {
+            name: "EAGAIN, three times",
+            run: |trial| transient(trial, Through::Nothing, libc::EAGAIN, 3),
+        },
+        Fault {
+            name: "EINTR for ever",
+            run: |trial| fails(trial, Through::Nothing, MIDDLE, libc::EINTR),
+        },
+        Fault {
+            name: "EAGAIN for ever",
+            run: |trial| fails(trial, Through::Nothing, MIDDLE, libc::EAGAIN),
+        },
         Fault {
             name: "it cannot be opened: EIO",
-            run: |trial| each(trial, Must::Fail, None, true, || Trouble::Open(libc::EIO)),
+            run: |trial| {
+                each(trial, Must::Fail, None, Through::Nothing, || Trouble::Open(libc::EIO))
+            },
         },
         Fault {
             name: "its status cannot be had once it is read: EIO",
-            run: |trial| each(trial, Must::Fail, None, true, || Trouble::Status(libc::EIO)),
+            run: |trial| {
+                each(trial, Must::Fail, None, Through::Nothing, || Trouble::Status(libc::EIO))
+            },
         },
         Fault {
             name: "it shrinks while it is read",
             run: |trial| {
-                becomes(trial, true, noise(LEN)[..LEN / 3].to_vec(), Told::Mtime, Must::Fail)
+                becomes(
+                    trial,
+                    Through::Nothing,
+                    noise(LEN)[..LEN / 3].to_vec(),
+                    Told::Mtime,
+                    Must::Fail,
+                )
             },
         },
         Fault {
             name: "it shrinks while it is read, below the page cache",
             run: |trial| {
-                becomes(trial, false, noise(LEN)[..LEN / 3].to_vec(), Told::Mtime, Must::Fail)
+                becomes(
+                    trial,
+                    Through::PageCache,
+                    noise(LEN)[..LEN / 3].to_vec(),
+                    Told::Mtime,
+                    Must::Fail,
+                )
             },
         },
         Fault {
             name: "it grows while it is read",
             run: |trial| {
-                becomes(trial, true, [noise(LEN), noise(999)].concat(), Told::Mtime, Must::Fail)
+                becomes(
+                    trial,
+                    Through::Nothing,
+                    [noise(LEN), noise(999)].concat(),
+                    Told::Mtime,
+                    Must::Fail,
+                )
             },
         },
         Fault {
             name: "it grows while it is read, below the page cache",
             run: |trial| {
-                becomes(trial, false, [noise(LEN), noise(999)].concat(), Told::Mtime, Must::Fail)
+                becomes(
+                    trial,
+                    Through::PageCache,
+                    [noise(LEN), noise(999)].concat(),
+                    Told::Mtime,
+                    Must::Fail,
+                )
             },
         },
         Fault {
             name: "it is rewritten while it is read (mtime)",
-            run: |trial| becomes(trial, true, vec![7; LEN], Told::Mtime, Must::Fail),
+            run: |trial| becomes(trial, Through::Nothing, vec![7; LEN], Told::Mtime, Must::Fail),
         },
         Fault {
             name: "it is rewritten while it is read (mtime), below the page cache",
-            run: |trial| becomes(trial, false, vec![7; LEN], Told::Mtime, Must::Fail),
+            run: |trial| becomes(trial, Through::PageCache, vec![7; LEN], Told::Mtime, Must::Fail),
         },
         Fault {
             name: "it is rewritten while it is read (ctime alone)",
-            run: |trial| becomes(trial, true, vec![7; LEN], Told::Ctime, Must::Fail),
+            run: |trial| becomes(trial, Through::Nothing, vec![7; LEN], Told::Ctime, Must::Fail),
         },
         Fault {
             name: "it is rewritten while it is read, and nothing tells: the hash is of what was read",
-            run: |trial| becomes(trial, true, vec![7; LEN], Told::Nothing, Must::Hash),
+            run: |trial| becomes(trial, Through::Nothing, vec![7; LEN], Told::Nothing, Must::Hash),
         },
         Fault {
             name: "it says that it is longer than it is",
-            run: |trial| claims(trial, true, LEN as u64 + 5000),
+            run: |trial| claims(trial, Through::Nothing, LEN as u64 + 5000),
         },
         Fault {
             name: "it says that it is longer than it is, below the page cache: zeros are there, as for any program",
@@ -116,46 +158,174 @@ pub(crate) const GROUP: Group = Group {
         },
         Fault {
             name: "it says that it is shorter than it is",
-            run: |trial| claims(trial, true, 1 << 20),
+            run: |trial| claims(trial, Through::Nothing, 1 << 20),
         },
         Fault {
             name: "it says that it has a thousand bytes, and has more",
-            run: |trial| claims(trial, true, 1000),
+            run: |trial| claims(trial, Through::Nothing, 1000),
         },
-        Fault { name: "it says that it is empty, and is not", run: |trial| claims(trial, true, 0) },
+        Fault {
+            name: "ENODATA in the middle, with --map-errors",
+            run: |trial| maps(trial, Through::Nothing, MIDDLE),
+        },
+        Fault {
+            name: "it shrinks while it is read, with --retry-changed 2",
+            run: |trial| {
+                let content = noise(LEN)[..LEN / 3].to_vec();
+                becomes_and_is_read_again(trial, Through::Nothing, content)
+            },
+        },
+        Fault {
+            name: "it is rewritten while it is read, below the page cache, with --retry-changed 2",
+            run: |trial| becomes_and_is_read_again(trial, Through::PageCache, vec![7; LEN]),
+        },
+        Fault {
+            name: "it says that it is empty, and is not",
+            run: |trial| claims(trial, Through::Nothing, 0),
+        },
     ],
 };
 
-fn file(is_direct: bool, trouble: Trouble) -> File {
-    File { content: noise(LEN), is_direct, trouble, ..File::default() }
+/// What is between the command and the server.
+#[derive(Clone, Copy, PartialEq)]
+enum Through {
+    /// Each read is one of the server.
+    Nothing,
+    PageCache,
+    /// An overlayfs, which says nothing of what it is on.
+    Overlay,
+    /// The same, and the page cache.
+    OverlayAndPageCache,
+}
+
+impl Through {
+    fn is_direct(self) -> bool {
+        matches!(self, Through::Nothing | Through::Overlay)
+    }
+}
+
+fn file(through: Through, trouble: Trouble) -> File {
+    File { content: noise(LEN), is_direct: through.is_direct(), trouble, ..File::default() }
+}
+
+pub(crate) const BELOW_OVERLAY: Group = Group {
+    name: "The same below an overlayfs, which says nothing of it",
+    faults: &[
+        Fault {
+            name: "short reads of all lengths below an overlay",
+            run: |trial| hashes(trial, Through::Overlay, || Trouble::Short(100_000)),
+        },
+        Fault {
+            name: "ENODATA in the middle, below an overlay",
+            run: |trial| fails(trial, Through::Overlay, MIDDLE, libc::ENODATA),
+        },
+        Fault {
+            name: "ENODATA in the middle, below an overlay and the page cache",
+            run: |trial| fails(trial, Through::OverlayAndPageCache, MIDDLE, libc::ENODATA),
+        },
+        Fault {
+            name: "EINTR, three times, below an overlay",
+            run: |trial| transient(trial, Through::Overlay, libc::EINTR, 3),
+        },
+        Fault {
+            name: "it shrinks while it is read, below an overlay",
+            run: |trial| {
+                let content = noise(LEN)[..LEN / 3].to_vec();
+                becomes(trial, Through::Overlay, content, Told::Mtime, Must::Fail)
+            },
+        },
+        Fault {
+            name: "it grows while it is read, below an overlay",
+            run: |trial| {
+                let content = [noise(LEN), noise(999)].concat();
+                becomes(trial, Through::Overlay, content, Told::Mtime, Must::Fail)
+            },
+        },
+        Fault {
+            name: "it is rewritten while it is read, below an overlay and the page cache",
+            run: |trial| {
+                let through = Through::OverlayAndPageCache;
+                becomes(trial, through, vec![7; LEN], Told::Mtime, Must::Fail)
+            },
+        },
+        Fault {
+            name: "it says that it is longer than it is, below an overlay",
+            run: |trial| claims(trial, Through::Overlay, LEN as u64 + 5000),
+        },
+        Fault {
+            name: "it says that it is shorter than it is, below an overlay",
+            run: |trial| claims(trial, Through::Overlay, 1 << 20),
+        },
+        Fault {
+            name: "it says that it has a thousand bytes, and has more, below an overlay",
+            run: |trial| claims(trial, Through::Overlay, 1000),
+        },
+        Fault {
+            name: "ENODATA in the middle, below an overlay, with --map-errors",
+            run: |trial| maps(trial, Through::Overlay, MIDDLE),
+        },
+        Fault {
+            name: "it shrinks while it is read, below an overlay, with --retry-changed 2",
+            run: |trial| {
+                let content = noise(LEN)[..LEN / 3].to_vec();
+                becomes_and_is_read_again(trial, Through::Overlay, content)
+            },
+        },
+        Fault {
+            name: "it is rewritten while it is read, below an overlay and the page cache, with --retry-changed 2",
+            run: |trial| {
+                becomes_and_is_read_again(trial, Through::OverlayAndPageCache, vec![7; LEN])
+            },
+        },
+        Fault {
+            name: "it says that it is empty, and is not, below an overlay",
+            run: |trial| claims(trial, Through::Overlay, 0),
+        },
+    ],
+};
+
+/// How files are tried.
+#[derive(Clone)]
+struct How {
+    must: Must,
+    at: Option<Range<u64>>,
+    through: Through,
+    args: &'static [&'static str],
+    /// The file is named so often.
+    times: usize,
+}
+
+impl How {
+    fn new(must: Must, through: Through) -> How {
+        How { must, at: None, through, args: &[], times: 1 }
+    }
 }
 
 /// Tries a fresh file with each engine.
-fn each_file(
-    trial: &Trial<'_>,
-    must: Must,
-    at: Option<Range<u64>>,
-    make: impl Fn() -> File,
-    times: usize,
-) -> Result<(), String> {
+fn each_file(trial: &Trial<'_>, how: &How, make: impl Fn() -> File) -> Result<(), String> {
     let (fuse, scratch) = trial.fuse()?;
+    let place = match how.through {
+        Through::Nothing | Through::PageCache => "fuse",
+        Through::Overlay | Through::OverlayAndPageCache => trial.overlay().map(|()| "over")?,
+    };
     for engine in ENGINES {
         let added = fuse.add(make());
-        let path = format!("fuse/{}", added.name());
+        let path = format!("{place}/{}", added.name());
         // What a file that changes held before and after; never a mixture.
         let later = added.file.later.as_ref();
         let contents: Vec<&[u8]> = std::iter::once(&added.file.content[..])
             .chain(later.map(|later| &later.content[..]))
             .collect();
         // What passes the page cache by cannot be mapped.
-        let is_refused = added.file.is_direct && engine == "mmap" && must == Must::Hash;
-        let must = if is_refused { Must::Either } else { must };
-        let mut case = Case::new(scratch, engine, &path, &contents, must).times(times);
-        case.at = at.clone();
+        let is_refused = added.file.is_direct && engine == "mmap" && how.must == Must::Hash;
+        let must = if is_refused { Must::Either } else { how.must };
+        let case = Case::new(scratch, engine, &path, &contents, must);
+        let mut case = case.args(how.args).times(how.times);
+        case.at = how.at.clone();
         if later.is_some_and(|later| later.is_told_by == Told::Nothing) {
             case.rights_after = Some(Box::new(|| vec![hex(&added.file.served())]));
         }
-        if times > 1 {
+        if how.times > 1 {
             crate::limits::limit(&mut case.command, libc::RLIMIT_NOFILE, 40);
             crate::limits::limit(&mut case.command, libc::RLIMIT_AS, 1 << 30);
         }
@@ -168,25 +338,29 @@ fn each(
     trial: &Trial<'_>,
     must: Must,
     at: Option<Range<u64>>,
-    is_direct: bool,
+    through: Through,
     trouble: impl Fn() -> Trouble,
 ) -> Result<(), String> {
-    each_file(trial, must, at, || file(is_direct, trouble()), 1)
+    each_file(trial, &How { at, ..How::new(must, through) }, || file(through, trouble()))
 }
 
-fn hashes(trial: &Trial<'_>, is_direct: bool, trouble: impl Fn() -> Trouble) -> Result<(), String> {
-    each(trial, Must::Hash, None, is_direct, trouble)
+fn hashes(
+    trial: &Trial<'_>,
+    through: Through,
+    trouble: impl Fn() -> Trouble,
+) -> Result<(), String> {
+    each(trial, Must::Hash, None, through, trouble)
 }
 
 /// The bytes in `at` cannot be read: the request that failed begins no more than a block before them.
-fn fails(trial: &Trial<'_>, is_direct: bool, at: Range<u64>, errno: i32) -> Result<(), String> {
+fn fails(trial: &Trial<'_>, through: Through, at: Range<u64>, errno: i32) -> Result<(), String> {
     let said = at.start.saturating_sub(BLOCK_BYTES_MAX)..at.end;
     let trouble = || Trouble::Fails { at: at.clone(), errno, times: ALWAYS };
-    each(trial, Must::Fail, Some(said), is_direct, trouble)
+    each(trial, Must::Fail, Some(said), through, trouble)
 }
 
-fn transient(trial: &Trial<'_>, errno: i32, times: u32) -> Result<(), String> {
-    hashes(trial, true, || Trouble::Fails { at: MIDDLE, errno, times })
+fn transient(trial: &Trial<'_>, through: Through, errno: i32, times: u32) -> Result<(), String> {
+    hashes(trial, through, || Trouble::Fails { at: MIDDLE, errno, times })
 }
 
 fn bad_everywhere(len: usize) -> File {
@@ -195,20 +369,41 @@ fn bad_everywhere(len: usize) -> File {
 }
 
 fn small_file_fails(trial: &Trial<'_>) -> Result<(), String> {
-    each_file(trial, Must::Fail, Some(0..1), || bad_everywhere(5000), 1)
+    let how = How { at: Some(0..1), ..How::new(Must::Fail, Through::Nothing) };
+    each_file(trial, &how, || bad_everywhere(5000))
 }
 
 /// What one failure leaked, two hundred would not have.
 fn many_fail(trial: &Trial<'_>) -> Result<(), String> {
-    each_file(trial, Must::Fail, None, || bad_everywhere(LEN), 200)
+    let how = How { times: 200, ..How::new(Must::Fail, Through::Nothing) };
+    each_file(trial, &how, || bad_everywhere(LEN))
 }
 
 fn becomes(
     trial: &Trial<'_>,
-    is_direct: bool,
+    through: Through,
     content: Vec<u8>,
     is_told_by: Told,
     must: Must,
+) -> Result<(), String> {
+    becomes_for(trial, &How::new(must, through), content, is_told_by)
+}
+
+/// The same, read again.
+fn becomes_and_is_read_again(
+    trial: &Trial<'_>,
+    through: Through,
+    content: Vec<u8>,
+) -> Result<(), String> {
+    let how = How { args: &["--retry-changed", "2"], ..How::new(Must::Hash, through) };
+    becomes_for(trial, &how, content, Told::Mtime)
+}
+
+fn becomes_for(
+    trial: &Trial<'_>,
+    how: &How,
+    content: Vec<u8>,
+    is_told_by: Told,
 ) -> Result<(), String> {
     let told = || match is_told_by {
         Told::Mtime => Told::Mtime,
@@ -217,15 +412,21 @@ fn becomes(
     };
     let make = || {
         let later = Later { after_reads: 2, content: content.clone(), is_told_by: told() };
-        File { later: Some(later), ..file(is_direct, Trouble::None) }
+        File { later: Some(later), ..file(how.through, Trouble::None) }
     };
-    each_file(trial, must, None, make, 1)
+    each_file(trial, how, make)
+}
+
+/// The bytes in `at` cannot be read, and `--map-errors` says just that.
+fn maps(trial: &Trial<'_>, through: Through, at: Range<u64>) -> Result<(), String> {
+    let trouble = || Trouble::Fails { at: at.clone(), errno: libc::ENODATA, times: ALWAYS };
+    each(trial, Must::Map, Some(at.clone()), through, trouble)
 }
 
 /// Its length is not what it says: its whole content counts, or there is an error.
-fn claims(trial: &Trial<'_>, is_direct: bool, len: u64) -> Result<(), String> {
-    let make = || File { claims: Some(len), ..file(is_direct, Trouble::None) };
-    each_file(trial, Must::Either, None, make, 1)
+fn claims(trial: &Trial<'_>, through: Through, len: u64) -> Result<(), String> {
+    let make = || File { claims: Some(len), ..file(through, Trouble::None) };
+    each_file(trial, &How::new(Must::Either, through), make)
 }
 
 fn longer_in_the_cache(trial: &Trial<'_>) -> Result<(), String> {
@@ -233,7 +434,7 @@ fn longer_in_the_cache(trial: &Trial<'_>) -> Result<(), String> {
     let padded = [noise(LEN), vec![0; 5000]].concat();
     for engine in ENGINES {
         let claims = Some(padded.len() as u64);
-        let added = fuse.add(File { claims, ..file(false, Trouble::None) });
+        let added = fuse.add(File { claims, ..file(Through::PageCache, Trouble::None) });
         let path = format!("fuse/{}", added.name());
         let contents = [&added.file.content[..], &padded];
         trial.put(Case::new(scratch, engine, &path, &contents, Must::Either).run());
