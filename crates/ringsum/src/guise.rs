@@ -21,13 +21,13 @@ pub(crate) struct Guise {
     /// Its digest, unless it is told otherwise.
     algorithm: Algorithm,
     /// Whether it is told which of several by `-H`.
-    is_xxhsum: bool,
+    pub(crate) is_xxhsum: bool,
 }
 
 const XXHASHES: [Algorithm; 4] =
     [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128, Algorithm::Xxh3];
 
-const GUISES: [Guise; 8] = [
+const GUISES: [Guise; 12] = [
     Guise::new("sha256sum", Algorithm::Sha256),
     Guise::new("sha512sum", Algorithm::Sha512),
     Guise::new("sha384sum", Algorithm::Sha384),
@@ -35,7 +35,11 @@ const GUISES: [Guise; 8] = [
     Guise::new("sha1sum", Algorithm::Sha1),
     Guise::new("md5sum", Algorithm::Md5),
     Guise::new("b2sum", Algorithm::Blake2b(BLAKE2B_BYTES)),
-    Guise { name: "xxhsum", algorithm: Algorithm::Xxh64, is_xxhsum: true },
+    Guise { is_xxhsum: true, ..Guise::new("xxhsum", Algorithm::Xxh64) },
+    Guise { is_xxhsum: true, ..Guise::new("xxh64sum", Algorithm::Xxh64) },
+    Guise { is_xxhsum: true, ..Guise::new("xxh32sum", Algorithm::Xxh32) },
+    Guise { is_xxhsum: true, ..Guise::new("xxh128sum", Algorithm::Xxh128) },
+    Guise { is_xxhsum: true, ..Guise::new("xxh3sum", Algorithm::Xxh3) },
 ];
 
 /// What became of a command line.
@@ -149,7 +153,7 @@ impl Guise {
                     .short('H')
                     .value_name("N")
                     .value_parser(["0", "1", "2", "3", "32", "64", "128"])
-                    .help("which: 0 or 32, 1 or 64 (the default), 2 or 128, 3 for XXH3"),
+                    .help("which: 0 or 32, 1 or 64 (the default of xxhsum), 2 or 128, 3 for XXH3"),
             );
         }
         if matches!(self.algorithm, Algorithm::Blake2b(_)) {
@@ -222,6 +226,7 @@ impl Guise {
         let asked = matches.try_get_one::<String>("algorithm").ok().flatten();
         match asked.map(String::as_str) {
             Some("0" | "32") => Algorithm::Xxh32,
+            Some("1" | "64") => Algorithm::Xxh64,
             Some("2" | "128") => Algorithm::Xxh128,
             Some("3") => Algorithm::Xxh3,
             _ => self.algorithm,
