@@ -161,9 +161,8 @@ fn take_in_order(
         return Err(Error::NothingRead);
     }
     let threads = plan.consumers().saturating_sub(others.map_or(0, |(threads, _)| threads));
-    let of_each = parts.len().div_ceil(threads.max(1) as usize).max(1);
-    let mut consumers: Vec<_> = parts
-        .chunks_mut(of_each)
+    let mut consumers: Vec<_> = shared_out(parts, threads as usize)
+        .into_iter()
         .enumerate()
         .map(|(place, parts)| {
             move |block: Block<'_>| {
@@ -179,6 +178,18 @@ fn take_in_order(
         consumers.iter_mut().map(|consumer| Taker::InOrder(consumer)).collect();
     takers.extend(others.map(|(threads, consume)| Taker::AnyOrder(threads, consume)));
     Ok(plan.to_each(&mut takers)?)
+}
+
+/// As many parts as there are threads, if there is something for each; none has more than one over another.
+fn shared_out<X>(mut all: &mut [X], threads: usize) -> Vec<&mut [X]> {
+    let threads = threads.min(all.len()).max(1);
+    let mut shares = Vec::with_capacity(threads);
+    for left in (1..=threads).rev() {
+        let (share, rest) = all.split_at_mut(all.len().div_ceil(left));
+        shares.push(share);
+        all = rest;
+    }
+    shares
 }
 
 /// One algorithm on its way through a source.
@@ -239,6 +250,26 @@ impl Running {
         match self {
             Running::Blake3(hasher) => Found::Read(Digest(hasher.finalize_xof())),
             Running::Each(parts) => Found::Each(parts.into_iter().map(Part::finish).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_out;
+
+    #[test]
+    fn no_thread_is_idle_and_none_has_two_more_than_another() {
+        for count in 0..20 {
+            for threads in 0..10 {
+                let mut all: Vec<_> = (0..count).collect();
+                let shares = shared_out(&mut all, threads);
+                let lens: Vec<_> = shares.iter().map(|share| share.len()).collect();
+                assert_eq!(shares.concat(), (0..count).collect::<Vec<_>>());
+                assert_eq!(lens.len(), threads.clamp(1, count.max(1)), "{count} on {threads}");
+                let (least, most) = (lens.iter().min(), lens.iter().max());
+                assert!(most.unwrap() - least.unwrap() <= 1, "{lens:?}");
+            }
         }
     }
 }
