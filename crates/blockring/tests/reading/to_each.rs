@@ -41,7 +41,7 @@ impl Watchdog {
 /// Consumers: so many in order, and perhaps one more on so many threads.
 type Shape = (usize, u32);
 
-const SHAPES: [Shape; 5] = [(1, 0), (3, 0), (0, 2), (1, 2), (3, 2)];
+const SHAPES: [Shape; 4] = [(1, 0), (3, 0), (0, 2), (3, 2)];
 
 fn threads_of((in_order, shared): Shape) -> u32 {
     in_order as u32 + shared
@@ -115,7 +115,7 @@ fn check(name: &str, shape: Shape, seen: Vec<Seen>, expected: &[u8]) {
 fn every_consumer_sees_every_block() {
     for block_bytes in [4096, BLOCK_BYTES, 1 << 20] {
         let block = u64::from(block_bytes);
-        let lengths = [0, 1, block - 1, block, block + 1, 5 * block, LEN];
+        let lengths = [0, 1, block, block + 1, 5 * block, LEN.min(BLOCKS * block - 100)];
         // (Of the largest blocks, what they all fit in, and what is in three.)
         for len in lengths.into_iter().filter(|len| block_bytes <= BLOCK_BYTES || *len >= LEN / 2) {
             let expected = content(len);
