@@ -269,7 +269,10 @@ impl<'a> Checking<'a> {
             // Other tools then count only what matches.
             self.lists.entry(place).or_default().verified -= 1;
         }
-        self.end_list(place);
+        // (Of a list that nobody is told of any more, nothing more is said.)
+        if said.is_ok() {
+            self.end_list(place);
+        }
         said
     }
 

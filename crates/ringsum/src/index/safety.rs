@@ -23,6 +23,11 @@ pub(super) fn make(path: &Path) -> Result<(), IndexError> {
         Ok(_) => Ok(()),
         // Another process did meanwhile, or it is an empty file.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let why =
+                "it is a link that leads nowhere: name the file itself, or make an empty one there";
+            Err(IndexError::Open(path.into(), io::Error::new(error.kind(), why)))
+        }
         Err(error) => Err(IndexError::Open(path.into(), error)),
     }
 }

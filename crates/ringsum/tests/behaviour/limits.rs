@@ -99,7 +99,7 @@ fn sparse(path: &Path, bytes: u64) -> PathBuf {
 
 /// What a debug build of the program takes besides the memory that it is allowed: more code than a release
 /// build has, most of it never touched.
-const DEBUG_KIB: u64 = 6 << 10;
+const DEBUG_KIB: u64 = 8 << 10;
 
 fn at_most(ran: &Ran, mib: u64) {
     let most = (mib << 10) + DEBUG_KIB;

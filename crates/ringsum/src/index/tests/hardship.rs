@@ -388,11 +388,13 @@ fn paths_that_are_not_a_plain_name() {
     drop(filled(&path, 3));
     assert!(matches!(Index::open(&path.join("x")), Err(IndexError::Open { .. })));
 
-    // A link to an index, and one to nothing yet; the journal stands beside the file itself.
+    // A link to an index, and one to an empty file; the journal stands beside the file itself.
     fs::create_dir(inside("real")).unwrap();
-    for (link, target) in [("link", "../index"), ("to nothing", "real/new")] {
-        let link = if link == "link" { inside("real/link") } else { inside(link) };
-        symlink(target, &link).unwrap();
+    symlink("real/new", inside("to nothing")).unwrap();
+    assert!(message("to nothing").contains("leads nowhere"));
+    fs::write(inside("real/new"), "").unwrap();
+    symlink("../index", inside("real/link")).unwrap();
+    for link in [inside("real/link"), inside("to nothing")] {
         drop(filled(&link, 5));
         assert!(link.is_symlink());
     }
