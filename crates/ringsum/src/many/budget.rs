@@ -7,8 +7,7 @@
 //! | 1/4 | rings and buffers of those that read its small ones |
 //! | 1/16 | the same of all other devices: each gets a half of what is left, and 512 KiB at least |
 //! | 1/8 | what is read alone |
-//! | 1/8 | one directory |
-//! | 1/16 each | tasks that wait for their turn; names looked at ahead; directories read ahead |
+//! | 1/16 each | tasks that wait for their turn; names looked at ahead; directories read ahead; one directory |
 //!
 //! What nobody counts (stacks, the allocator's gaps, SQLite) has room in what is not used: hardly ever are all parts
 //! in use at once. `docs/limits.md` has what was measured.
@@ -75,7 +74,7 @@ impl Budget {
 
     /// [`WalkOptions::listing_bytes`](crate::walk::WalkOptions::listing_bytes).
     pub fn listing_bytes(self) -> usize {
-        self.part(8, LISTING_BYTES) as usize
+        self.part(16, LISTING_BYTES) as usize
     }
 
     /// Most bytes that are kept of names until the end of a run, if there is a bound.
