@@ -84,6 +84,9 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     };
     let mut counts = checking.counts;
     if !session.args.status && !reader_left && session.args.guise.is_none() {
+        for (list, hint) in &checking.hints {
+            session.say_of(list, hint);
+        }
         words::warn(session, &counts);
     }
     counts.add(checking.total);
@@ -165,6 +168,8 @@ struct Checking<'a> {
     counts: Counts,
     /// Of lists that were told of.
     total: Counts,
+    /// What is said of lists at the end.
+    hints: Vec<(Vec<u8>, String)>,
     /// What came of each list, by its place.
     lists: HashMap<usize, ListCounts>,
     /// What files not in the lists are compared with.
@@ -173,8 +178,8 @@ struct Checking<'a> {
 
 impl<'a> Checking<'a> {
     fn new(session: &'a Session<'a>) -> Checking<'a> {
-        let (counts, total) = (Counts::default(), Counts::default());
-        Checking { session, counts, total, lists: HashMap::new(), listed: Listed::default() }
+        let (counts, total, hints) = (Counts::default(), Counts::default(), Vec::new());
+        Checking { session, counts, total, hints, lists: HashMap::new(), listed: Listed::default() }
     }
 
     fn tell(&mut self, outcome: Outcome<Said>) -> Result<(), OutputError> {
@@ -241,7 +246,7 @@ impl<'a> Checking<'a> {
             let text = format!(
                 "no digest without a tag is the {algorithm} of its file; if they are of {others}, say so with -a"
             );
-            self.session.say_of(list, &text);
+            self.hints.push((list.clone(), text));
         }
         if args.guise.is_some() {
             // Other tools count for each list.
@@ -269,10 +274,7 @@ impl<'a> Checking<'a> {
             // Other tools then count only what matches.
             self.lists.entry(place).or_default().verified -= 1;
         }
-        // (Of a list that nobody is told of any more, nothing more is said.)
-        if said.is_ok() {
-            self.end_list(place);
-        }
+        self.end_list(place);
         said
     }
 
