@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Measure other digests than BLAKE3 against the tools of their names, and write the tables of docs/algorithms.md.
+
+    sudo bench/digests.py FILE TREE [--runs N] [--out FOLDER] [--ringsum BINARY] [--only GROUP]
+
+FILE is a file of 1 GiB on the disk to be measured (made if it is missing), TREE a folder of 50,000 files or more. Needs
+root (to drop the page cache), Python 3.9, coreutils, openssl, `find`, `xargs`, and `cargo build --release`.
+
+Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike. Raw samples go to
+OUT/digests.jsonl (default: bench/runs/DATE-HOST), the tables to OUT/digests.md. Nothing else should run meanwhile.
+Groups: cold, warm, several, tree. `hashing alone` is OpenSSL on 1 GiB of memory, `reading alone` is `ringsum -a xxh3`,
+which hashes 20 GB and more in a second on a thread of its own.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import turns
+
+
+def shell(command):
+    return ["/bin/sh", "-c", f"exec >/dev/null; {command}"]
+
+
+def hashing_alone():
+    """One sample: SHA-256 of 1 GiB that is in memory, a piece that stays in the core's cache again and again."""
+    piece, digest = bytes(256 << 10), hashlib.sha256()
+    start = time.perf_counter()
+    for _ in range(4096):
+        digest.update(piece)
+    return {"wall": time.perf_counter() - start, "cpu": 0, "rss_mib": 0}
+
+
+class Bench:
+    def __init__(self, out):
+        self.out, self.lines = out, []
+        self.raw = (out / "digests.jsonl").open("w")
+
+    def group(self, title, commands, runs, cold, warming=None):
+        """Runs commands in turn; the first is what the others are compared with. One that is None is `hashing_alone`."""
+        print(title)
+        samples = {name: [] for name in commands}
+        for round_ in range(runs if cold else runs + 1):
+            for name, command in commands.items():
+                if cold:
+                    turns.drop_caches()
+                elif warming:
+                    subprocess.run(shell(warming), check=True)
+                sample = turns.run(shell(command)) if command else hashing_alone()
+                # The first round of warm runs only warms.
+                if cold or round_ > 0:
+                    samples[name].append(sample)
+                    print(f"  {name:60} {sample['wall']:7.3f} s, {sample['cpu']:6.2f} s of CPU")
+        for name, each in samples.items():
+            for sample in each:
+                sample = {key: round(value, 4) for key, value in sample.items()}
+                self.raw.write(json.dumps({"group": title, "command": name, **sample}) + "\n")
+        self.raw.flush()
+        first = turns.median(next(iter(samples.values())))
+        self.lines += [f"\n{title}\n", "| | s | least | against the first | CPU s |", "|---|---|---|---|---|"]
+        for name, each in samples.items():
+            wall = turns.median(each)
+            self.lines.append(
+                f"| `{name}` | {wall:.2f} | {turns.least(each):.2f} | {wall / first:.2f} | {turns.median(each, 'cpu'):.2f} |"
+            )
+        (self.out / "digests.md").write_text("\n".join(self.lines).lstrip() + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("tree", type=pathlib.Path)
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--ringsum", default=turns.RINGSUM)
+    parser.add_argument("--only", action="append")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("only root can drop the page cache")
+    out = args.out or turns.ROOT / f"bench/runs/{datetime.date.today()}-{os.uname().nodename}"
+    out.mkdir(parents=True, exist_ok=True)
+    file, tree, ringsum = turns.make_file(args.file, 1024), str(args.tree.resolve()), args.ringsum
+    wants = lambda group: not args.only or group in args.only
+    bench = Bench(out)
+    bench.raw.write(json.dumps(turns.machine(file)) + "\n")
+    ours = lambda options: (f"ringsum {options}", f"{ringsum} {options} {file}")
+    if wants("cold"):
+        commands = dict([ours("-a sha256"), ours("-a xxh3")])
+        commands |= {"hashing alone": None, "sha256sum": f"sha256sum {file}"}
+        bench.group("SHA-256 of 1 GiB, cold", commands, args.runs, cold=True)
+    warming = f"cat {file}"
+    if wants("warm"):
+        commands = dict([ours("-a sha256")])
+        commands |= {"openssl dgst -sha256": f"openssl dgst -sha256 {file}", "sha256sum": f"sha256sum {file}"}
+        bench.group("SHA-256 of 1 GiB, warm", commands, args.runs, cold=False, warming=warming)
+    if wants("several"):
+        one = [ours(f"-a {name}") for name in ("md5", "sha256", "blake3")]
+        commands = dict(one[:1] + [ours("-a blake3 -a sha256 -a md5")] + one[1:])
+        bench.group("Several of 1 GiB, warm", commands, args.runs, cold=False, warming=warming)
+    if wants("tree"):
+        names = out.resolve() / "names.tmp"
+        with names.open("wb") as list_:
+            subprocess.run(["find", tree, "-type", "f", "-print0"], stdout=list_, check=True)
+        try:
+            commands = {
+                "ringsum -a sha256 -r": f"{ringsum} -a sha256 -r {tree}",
+                "xargs -0 sha256sum": f"xargs -0 sha256sum <{names}",
+                "xargs -0 -P2 -n500 sha256sum": f"xargs -0 -P2 -n500 sha256sum <{names}",
+            }
+            warming = f"xargs -0 cat <{names}"
+            bench.group("SHA-256 of a tree, warm", commands, max(3, args.runs // 3), cold=False, warming=warming)
+        finally:
+            names.unlink(missing_ok=True)
+    print((out / "digests.md").read_text())
+
+
+if __name__ == "__main__":
+    main()
