@@ -337,6 +337,7 @@ impl Walk {
             work: Condvar::new(),
             ready: Condvar::new(),
             stop: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
         };
         Ok(Walk {
             shared: Arc::new(shared),
