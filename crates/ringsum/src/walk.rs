@@ -287,7 +287,7 @@ impl Walk {
     /// A walk of what is below `root`, which may be a link to a directory.
     ///
     /// Directories take at most about half of the descriptors that `RLIMIT_NOFILE` allows now,
-    /// and no more than about 300.
+    /// and no more than about 8,200.
     ///
     /// # Errors
     ///
