@@ -368,28 +368,18 @@ impl<'s> Plan<'s> {
         takers: &mut [Taker<'_>],
         check: &(dyn Fn() -> Result<(), BoxError> + Sync),
     ) -> Result<(), ErrorKind> {
-        let mut missed = false;
-        let handed_over = self.with_job(range.clone(), |job, ring| {
+        self.with_job(range, |job, ring| {
             // Workers that only might start, in any order, are no use here.
             let is_theirs = ring.order == Order::InOrder || ring.spread == Spread::Asked;
             // And without takers, nobody would give blocks back.
-            if ring.workers == 0 || !is_theirs || takers.is_empty() {
-                missed = true;
-                return Ok(());
-            }
-            match fan_out::hand_to_each(job, ring, takers, check) {
-                Err(NotDone::Threads(_)) if ring.spread != Spread::Asked => {
-                    missed = true;
-                    Ok(())
+            if ring.workers > 0 && is_theirs && !takers.is_empty() {
+                match fan_out::hand_to_each(job, ring, takers, check) {
+                    // Nothing was read yet, so that this thread can do it all.
+                    Err(NotDone::Threads(_)) if ring.spread != Spread::Asked => {}
+                    Err(NotDone::Threads(error) | NotDone::Failed(error)) => return Err(error),
+                    Ok(()) => return Ok(()),
                 }
-                Err(NotDone::Threads(error) | NotDone::Failed(error)) => Err(error),
-                Ok(()) => Ok(()),
             }
-        });
-        if !missed {
-            return handed_over;
-        }
-        self.with_job(range, |job, ring| {
             workers::inline(job, ring, &mut |block| {
                 check()?;
                 takers.iter_mut().try_for_each(|taker| taker.take(block))

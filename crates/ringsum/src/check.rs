@@ -241,8 +241,9 @@ impl<'a> Checking<'a> {
         if let Guessed { matched: false, mismatched: 2.., taken_for: Some((algorithm, bytes)) } =
             guessed
             && !args.status
+            && let others = others_of(*algorithm, *bytes)
+            && !others.is_empty()
         {
-            let others = others_of(*algorithm, *bytes);
             let text = format!(
                 "no digest without a tag is the {algorithm} of its file; if they are of {others}, say so with -a"
             );

@@ -62,15 +62,21 @@ pub struct Task<T> {
 }
 
 impl<T> Task<T> {
-    /// What it takes until it is told of, without what belongs to its tag, in bytes.
-    fn bytes(&self) -> usize {
+    /// What it takes until it is told of, without what belongs to its tag, in bytes. `algorithms`: what is made of
+    /// its file.
+    fn bytes(&self, algorithms: &Algorithms) -> usize {
+        // (That of BLAKE3 alone is in the outcome.)
+        let sums = match self.file.is_none() || algorithms.is_blake3() {
+            true => 0,
+            false => algorithms.as_slice().iter().map(|a| size_of::<Sum>() + a.bytes()).sum(),
+        };
         let name = match self.file.as_ref().map(|file| &file.place) {
             None => 0,
             // Each may be the only one of its directory.
             Some(Place::Entry(entry)) => entry.name().len() + DIRECTORY_BYTES,
             Some(Place::Path(path)) => path.as_os_str().len(),
         };
-        size_of::<Outcome<T>>() + name
+        size_of::<Outcome<T>>() + name + sums
     }
 }
 

@@ -115,8 +115,10 @@ fn with_tree(
     mode: &Mode,
     run: impl FnOnce(&ConsumeAny<'_>) -> Result<(), Error>,
 ) -> Result<Digest, Error> {
-    let start = plan.source().start();
-    match plan.source().len().map(|len| len - start) {
+    let source = plan.source();
+    // Blocks of a stream are counted from where it is read on, wherever in a file that is.
+    let start = source.len().map_or(0, |_| source.start());
+    match source.len().map(|len| len - start) {
         Some(len) if len > plan.block_bytes() => {
             let tree = Mutex::new(Tree::new(len, mode));
             run(&|block| {

@@ -287,7 +287,7 @@ impl Walk {
     /// A walk of what is below `root`, which may be a link to a directory.
     ///
     /// Directories take at most about half of the descriptors that `RLIMIT_NOFILE` allows now,
-    /// and no more than about 300.
+    /// and no more than about 8,200.
     ///
     /// # Errors
     ///
@@ -337,6 +337,7 @@ impl Walk {
             work: Condvar::new(),
             ready: Condvar::new(),
             stop: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
         };
         Ok(Walk {
             shared: Arc::new(shared),

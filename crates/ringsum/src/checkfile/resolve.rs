@@ -66,7 +66,11 @@ impl Known {
 impl Known {
     /// Whether nothing but its length says of which algorithm a digest is.
     fn assumes(&self, expected: &Expected) -> bool {
-        expected.algorithm.is_none() && self.asked.is_empty() && self.said.supported.is_empty()
+        let is_said = || {
+            let bytes = expected.digest.len();
+            self.said.supported.iter().any(|algorithm| fitting(*algorithm, bytes).is_some())
+        };
+        expected.algorithm.is_none() && self.asked.is_empty() && !is_said()
     }
 }
 

@@ -50,6 +50,9 @@ const HUGE_BYTES_MIN: u64 = 32 << 20;
 /// Most files that are sorted by their physical place on a device that turns.
 const TURNING_BATCH: usize = 512;
 
+/// Why a file is not read to its end when the run was stopped. Nobody is told.
+const NOT_WANTED: &str = "nobody wants it any more";
+
 pub(super) type Batch<T> = Vec<Ticket<T>>;
 
 /// What is to be done on one device.
@@ -89,12 +92,10 @@ impl<T> Lane<T> {
 /// Hashes the files of a lane one after another, each by itself.
 pub(super) fn work_alone<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
     while let Some(batch) = lane.batches.pop(&mut || ()) {
-        for ticket in batch {
-            if run.is_stopped() {
-                return;
-            }
-            hash_alone(run, ticket);
+        if run.is_stopped() {
+            return;
         }
+        batch.into_iter().for_each(|ticket| hash_alone(run, ticket));
     }
 }
 
@@ -394,6 +395,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         // Where batches are put together before they are read, what went back would come again with the others.
         let goes_back = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
         for ticket in batch {
+            if crew.run.is_stopped() {
+                return;
+            }
             let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
             if members.len() >= crew.open_max {
@@ -509,6 +513,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let mut running = Running::new(&options.mode, algorithms);
         let mut bytes = 0;
         crew.shared.read_here(source, buffer, |block| {
+            if crew.run.is_stopped() {
+                return Err(NOT_WANTED.into());
+            }
             running.update(block.bytes);
             bytes += block.bytes.len() as u64;
             (crew.run.options.progress)(Step::Bytes(block.bytes.len() as u64));
@@ -524,7 +531,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let Ok(reader) = &mut self.reader else { return false };
         let block = |reading: &Reading<'c, T>, block: Block<'_>| {
             if run.is_stopped() {
-                return Err("nobody wants it any more".into());
+                return Err(NOT_WANTED.into());
             }
             reading.add(mode, &block)?;
             (run.options.progress)(Step::Bytes(block.bytes.len() as u64));

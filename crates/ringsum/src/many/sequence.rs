@@ -113,7 +113,7 @@ impl<'a, T: Send> Run<'a, T> {
                 // What is to make room is in there.
                 windows.iter_mut().for_each(|window| window.cut(self));
             }
-            let bytes = task.bytes() + (self.options.weigh)(&task.tag);
+            let bytes = task.bytes(self.algorithms_of(&task)) + (self.options.weigh)(&task.tag);
             if !self.turns.wait_for_room(number, bytes) {
                 break;
             }

@@ -36,8 +36,11 @@ impl<T> Ticket<T> {
     }
 }
 
-/// Hashes one file by itself, unless its hash is known.
+/// Hashes one file by itself, unless its hash is known; or nobody wants it any more.
 pub(super) fn hash_alone<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) {
+    if run.is_stopped() {
+        return;
+    }
     if let Some(ticket) = unless_known(run, ticket) {
         let result = (run.options.alone)(ticket.task());
         finish(run, ticket, result);
@@ -127,4 +130,60 @@ pub(super) fn finish_opened<T: Send>(
         None => failure,
     });
     finish(run, ticket, result);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use blockring::Config;
+
+    use super::super::{ManyOptions, found_in, hash_many, look_at};
+    use super::*;
+    use crate::{Algorithm, Algorithms, Mode, Options, Sum};
+
+    #[test]
+    fn what_nobody_wants_any_more_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "content").unwrap();
+        let tasks = (0..100).map(|tag| Some(Task { tag, file: look_at(&path).unwrap() }));
+        // No device can be read in such blocks: each file is read by itself.
+        let config = Config { block_bytes: Some(1), ..Config::default() };
+        let read = AtomicU32::new(0);
+        let alone = |_: &Task<u32>| {
+            read.fetch_add(1, Ordering::Relaxed);
+            Err(Failure::Alone(String::new()))
+        };
+        let options = ManyOptions {
+            hash: &Options { config, ..Options::default() },
+            algorithms: Algorithms::default(),
+            jobs: None,
+            unordered: false,
+            weigh: |_| 0,
+            known: None,
+            alone: &alone,
+            again: None,
+            device: &|_, _| (),
+            progress: &|_| (),
+        };
+        assert_eq!(hash_many(tasks, &options, |_| Err("enough"), None), Err("enough"));
+        assert_eq!(read.into_inner(), 1);
+    }
+
+    #[test]
+    fn digests_that_wait_for_their_turn_are_counted() {
+        let mut all = Algorithms::default();
+        for algorithm in Algorithm::ALL {
+            all.add(algorithm);
+        }
+        let Found::Each(sums) = found_in(&Mode::Hash, &all, b"") else { panic!("not each") };
+        let values = sums.iter().map(|sum| match sum {
+            Sum::Blake3(_) => 0,
+            Sum::Other(_, bytes) => bytes.len(),
+        });
+        let bytes = sums.len() * size_of::<Sum>() + values.sum::<usize>();
+        let task = Task { tag: (), file: look_at("/dev/null".as_ref()).unwrap() };
+        assert!(task.bytes(&all) >= task.bytes(&Algorithms::default()) + bytes);
+    }
 }

@@ -183,6 +183,8 @@ pub(super) struct Shared {
     /// A directory was read.
     pub(super) ready: Condvar,
     pub(super) stop: AtomicBool,
+    /// A directory has waited for a descriptor in vain, and none was opened since.
+    pub(super) starved: AtomicBool,
 }
 
 impl Shared {
@@ -195,6 +197,35 @@ impl Shared {
         }
     }
 
+    /// Opens a directory, and waits for a descriptor if there is none: but not each time anew, for as long as others
+    /// wait in vain.
+    fn patiently(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+        let mut tries = 0;
+        let waits =
+            |tries| tries < SCARCE_MAX && !self.stop.load(Relaxed) && !self.starved.load(Relaxed);
+        loop {
+            match open() {
+                // Whoever reads files will close theirs.
+                Err(error) if is_scarcity(&error) && waits(tries) => {
+                    tries += 1;
+                    thread::sleep(SCARCE);
+                }
+                Err(error) => {
+                    if is_scarcity(&error) {
+                        self.starved.store(true, Relaxed);
+                    }
+                    return Err(error);
+                }
+                Ok(fd) => {
+                    if self.starved.load(Relaxed) {
+                        self.starved.store(false, Relaxed);
+                    }
+                    return Ok(fd);
+                }
+            }
+        }
+    }
+
     fn open(&self, job: &Job) -> io::Result<Option<(Directory, OwnedFd)>> {
         let Listed { directory: parent, handle, listing, .. } = &*job.parent;
         let record = &listing.records[listing.children[job.child]];
@@ -204,20 +235,7 @@ impl Shared {
             Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked),
             None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked),
         };
-        let mut tries = 0;
-        let opened = loop {
-            match open() {
-                // Whoever reads files will close theirs.
-                Err(error)
-                    if is_scarcity(&error) && tries < SCARCE_MAX && !self.stop.load(Relaxed) =>
-                {
-                    tries += 1;
-                    thread::sleep(SCARCE);
-                }
-                opened => break opened,
-            }
-        };
-        let fd = opened.map_err(|error| no_directory_now(error, linked))?;
+        let fd = self.patiently(open).map_err(|error| no_directory_now(error, linked))?;
         let stat = rustix::fs::fstat(&fd)?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         if self.options.one_file_system && device != self.device {
@@ -286,13 +304,11 @@ impl Shared {
     ) -> Option<Outcome> {
         let after = part.listing.more_after.as_ref()?;
         let Listed { directory, handle, .. } = part;
-        let fd = match handle {
+        let open = || match handle {
             Some(handle) => open_directory(handle, b".", OFlags::RDONLY, false),
-            None => directory
-                .descriptor()
-                .and_then(|handle| open_directory(&handle, b".", OFlags::RDONLY, false)),
+            None => open_directory(&*directory.descriptor()?, b".", OFlags::RDONLY, false),
         };
-        let fd = match fd {
+        let fd = match self.patiently(open) {
             Ok(fd) => fd,
             Err(error) => return Some(Outcome { listed: None, failure: Some(error) }),
         };

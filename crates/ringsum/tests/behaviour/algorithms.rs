@@ -270,6 +270,25 @@ fn blake3_takes_blocks_in_any_order_beside_others() {
     }
 }
 
+/// Its blocks are counted from there, and not from its start.
+#[test]
+fn what_has_no_length_is_read_from_its_position_for_all() {
+    let Ok(data) = std::fs::read("/proc/version") else { return skip("no /proc") };
+    let algorithms = set(&THREE);
+    for start in [0, 7, data.len()] {
+        let mut file = File::open("/proc/version").unwrap();
+        file.seek(SeekFrom::Start(start as u64)).unwrap();
+        let source = Source::from_position(file, "version").unwrap();
+        let config = Config { threads_max: Some(9), ..Config::default() };
+        let plan = ringsum::plan_digests(&source, &config, 6).unwrap();
+        assert!(plan.consumers() > 3, "BLAKE3 has several threads");
+        let found = sums_planned(&plan, &Mode::Hash, &algorithms, &|_| ()).unwrap();
+        let Found::Each(found) = found else { panic!("not each") };
+        let found: Vec<_> = found.iter().map(|sum| hex_of(&sum.bytes(0, 32))).collect();
+        assert_eq!(found, expected(&algorithms, &data[start..]), "from {start}");
+    }
+}
+
 #[test]
 fn every_order_of_asking_gives_the_same() {
     let scratch = Scratch::new();

@@ -217,6 +217,18 @@ fn digests_that_all_differ_may_be_of_another_algorithm() {
     folder.write("list", known + &list);
     let warned = folder.run(&["--check", "list"]);
     warned.expect(1, &format!("a: OK\n{failed}"), warning);
+    // A name that speaks of digests of another length says nothing of these.
+    folder.write("md5sums", &list);
+    folder.run(&["--check", "md5sums"]).expect(
+        1,
+        failed,
+        &format!("{}{warning}", hint.replace("list:", "md5sums:")),
+    );
+    // There is no other of that length.
+    let long = folder.run(&["--length", "100", "b", "a"]).stdout().to_owned();
+    let (b, a) = (&long[..200], &long[204..404]);
+    folder.write("long", format!("{b}  a\n{a}  b\n"));
+    folder.run(&["--check", "long"]).expect(1, failed, warning);
     // The name of the list says it.
     folder.write("SHA256SUMS", &list);
     folder.run(&["--check", "SHA256SUMS"]).expect(0, "a: OK\nb: OK\n", "");

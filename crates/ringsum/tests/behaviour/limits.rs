@@ -457,6 +457,24 @@ fn descriptors_and_threads_are_bounded() {
     }
 }
 
+/// (Each waited 2 s, and the watchdog has no patience for that.)
+#[test]
+fn directories_for_which_there_is_no_descriptor_do_not_each_wait() {
+    let scratch = Scratch::new();
+    for n in 0..100 {
+        scratch.make_dir(format!("tree/{n}"));
+        scratch.write(format!("tree/{n}/file"), "content");
+    }
+    // Three are left.
+    let script = "ulimit -n 10; exec 3<&0 4<&0 5<&0 6<&0; exec \"$0\" -r tree";
+    let ringsum = scratch.command(&[""; 0]);
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(ringsum.get_program()).current_dir(scratch.join("."));
+    let ran = to_the_end(&mut command);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("Too many open files"), "{}", ran.stderr);
+}
+
 #[test]
 fn as_many_threads_as_can_be_had_do_all_the_work() {
     let scratch = Scratch::new();
