@@ -19,7 +19,7 @@ pub(super) fn malformed(args: &Args, number: u64, why: &str) -> Option<String> {
 /// What is said of a list of which nothing was verified; `is_none`: there was nothing in it to verify.
 pub(super) fn not_verified(args: &Args, is_none: bool) -> &'static str {
     match args.guise {
-        Some(guise) if is_none && guise.name == "xxhsum" => {
+        Some(guise) if is_none && guise.noun() == "xxHash" => {
             "no properly formatted xxHash checksum lines found"
         }
         Some(_) if is_none => "no properly formatted checksum lines found",
