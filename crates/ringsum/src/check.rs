@@ -234,9 +234,9 @@ impl<'a> Checking<'a> {
                 self.session.say_of(words::list_name(args, list), &text);
             }
         }
-        // (One file that differs is one that was damaged, as a rule.)
-        if let Guessed { matched: false, mismatched: 2.., taken_for: Some((algorithm, bytes)) } =
-            guessed
+        // (One file of several that differs is one that was damaged, as a rule.)
+        if let Guessed { matched: false, mismatched, taken_for: Some((algorithm, bytes)) } = guessed
+            && (*mismatched > 1 || *entries == 1)
             && !args.status
         {
             let others = others_of(*algorithm, *bytes);
