@@ -22,7 +22,7 @@ use crate::hash::{length, run_together};
 use crate::inputs::is_stdin;
 use crate::json;
 use crate::lines::{Line, Lines, OwnedEntry};
-use crate::lists::{known_of, lines_of};
+use crate::lists::{format_of, known_of, lines_of};
 use crate::output::OutputError;
 use crate::session::Session;
 use crate::trees::{self, Looked};
@@ -129,7 +129,9 @@ fn task_of(session: &Session<'_>, line: Line) -> Task<Said> {
         }
         Looked::File(_) => {
             let what = trees::what_is(path);
-            Err(Failure::Alone(format!("it is {what}; --allow-special reads it")))
+            // (The tool that this may have been invoked as has no such option.)
+            let with = if session.args.guise.is_some() { "ringsum --check " } else { "" };
+            Err(Failure::Alone(format!("it is {what}; {with}--allow-special reads it")))
         }
         Looked::Directory(_) => Err(Failure::Open(io::Error::from_raw_os_error(libc::EISDIR))),
         Looked::Failed(_, error) => Err(Failure::Open(error)),
@@ -237,9 +239,9 @@ impl<'a> Checking<'a> {
                 self.session.say_of(words::list_name(args, list), &text);
             }
         }
-        // (One file that differs is one that was damaged, as a rule.)
-        if let Guessed { matched: false, mismatched: 2.., taken_for: Some((algorithm, bytes)) } =
-            guessed
+        // (One file of several that differs is one that was damaged, as a rule.)
+        if let Guessed { matched: false, mismatched, taken_for: Some((algorithm, bytes)) } = guessed
+            && (*mismatched > 1 || *entries == 1)
             && !args.status
             && let others = others_of(*algorithm, *bytes)
             && !others.is_empty()
@@ -389,14 +391,14 @@ impl<'a> Checking<'a> {
 
 /// Counts what the lists name, for the progress. A list that can be read only once tells nothing beforehand.
 fn count_ahead(session: &Session<'_>, lists: &[PathBuf]) {
-    let (zero, special) = (session.args.zero, session.args.allow_special);
+    let (format, special) = (format_of(session.args), session.args.allow_special);
     let lists: Vec<_> =
         lists.iter().map(|list| (list.clone(), known_of(session.args, list))).collect();
     session.progress.count_ahead(move |ahead| {
         for (list, known) in lists {
             let is_file = std::fs::metadata(&list).is_ok_and(|metadata| metadata.is_file());
             let Some(file) = is_file.then(|| File::open(&list).ok()).flatten() else { return };
-            for line in Lines::new(0, &list, BufReader::new(file), zero, known) {
+            for line in Lines::new(0, &list, BufReader::new(file), format.clone(), known) {
                 if let Line::Entry(entry) = line {
                     let path = Path::new(OsStr::from_bytes(&entry.name));
                     ahead.add(length(path, special).unwrap_or(0));

@@ -14,7 +14,8 @@ pub fn check_file(data: &[u8]) {
         Known::new(&is_asked, &[], None),
         Known::new(&[], &[Algorithm::Md5], None),
     ];
-    for (mut reader, end) in [(Reader::new(), b'\n'), (Reader::zero(), 0)] {
+    let gnu = Reader::gnu(16..=32);
+    for (mut reader, end) in [(Reader::new(), b'\n'), (Reader::zero(), 0), (gnu, b'\n')] {
         for line in data.split(|byte| *byte == end) {
             let Ok(Some(entry)) = reader.line(line) else { continue };
             assert!(!entry.name.is_empty() && !entry.name.contains(&0));

@@ -47,10 +47,10 @@ pub(crate) fn list(data: &[u8]) {
 
 fn check_lines(data: &[u8], zero: bool, end: u8) {
     let known = || Known::new(&[], &[], None);
-    let mut lines = Lines::new(7, Path::new("list"), data, zero, known());
+    let mut reader = if zero { Reader::zero() } else { Reader::new() };
+    let mut lines = Lines::new(7, Path::new("list"), data, reader.clone(), known());
     let mut entries = 0;
     let text = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data);
-    let mut reader = if zero { Reader::zero() } else { Reader::new() };
     for (line, number) in text.split(|byte| *byte == end).zip(1..) {
         let entry = reader.line(line);
         match entry.and_then(|entry| entry.map(|entry| entry.resolve(&known())).transpose()) {

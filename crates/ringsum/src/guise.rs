@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use ringsum::checkfile::Known;
+use ringsum::checkfile::{Known, Reader};
 use ringsum::{Algorithm, BLAKE2B_BYTES};
 
 use crate::args::Args;
@@ -35,11 +35,11 @@ const GUISES: [Guise; 12] = [
     Guise::new("sha1sum", Algorithm::Sha1),
     Guise::new("md5sum", Algorithm::Md5),
     Guise::new("b2sum", Algorithm::Blake2b(BLAKE2B_BYTES)),
-    Guise { is_xxhsum: true, ..Guise::new("xxhsum", Algorithm::Xxh64) },
-    Guise { is_xxhsum: true, ..Guise::new("xxh64sum", Algorithm::Xxh64) },
-    Guise { is_xxhsum: true, ..Guise::new("xxh32sum", Algorithm::Xxh32) },
-    Guise { is_xxhsum: true, ..Guise::new("xxh128sum", Algorithm::Xxh128) },
-    Guise { is_xxhsum: true, ..Guise::new("xxh3sum", Algorithm::Xxh3) },
+    Guise::xxh("xxhsum", Algorithm::Xxh64),
+    Guise::xxh("xxh32sum", Algorithm::Xxh32),
+    Guise::xxh("xxh64sum", Algorithm::Xxh64),
+    Guise::xxh("xxh128sum", Algorithm::Xxh128),
+    Guise::xxh("xxh3sum", Algorithm::Xxh3),
 ];
 
 /// What became of a command line.
@@ -56,6 +56,10 @@ impl Guise {
         Guise { name, algorithm, is_xxhsum: false }
     }
 
+    const fn xxh(name: &'static str, algorithm: Algorithm) -> Guise {
+        Guise { name, algorithm, is_xxhsum: true }
+    }
+
     /// The tool that a command was invoked as; `None`: it is ringsum, or b3sum, which is the same.
     pub(crate) fn of(program: &OsStr) -> Option<Guise> {
         let name = program.as_bytes().rsplit(|&byte| byte == b'/').next()?;
@@ -70,6 +74,15 @@ impl Guise {
             return Known::new(&untagged, &XXHASHES, None);
         }
         Known::new(&[], &[self.algorithm], None)
+    }
+
+    /// What reads its lists.
+    pub(crate) fn reader(&self) -> Reader {
+        match self.algorithm {
+            _ if self.is_xxhsum => Reader::new(),
+            Algorithm::Blake2b(_) => Reader::gnu(1..=BLAKE2B_BYTES.into()),
+            other => Reader::gnu(other.bytes()..=other.bytes()),
+        }
     }
 
     /// What it calls its digest.
@@ -100,7 +113,7 @@ impl Guise {
         let matches = match self.command().try_get_matches_from(line) {
             Ok(matches) => matches,
             Err(error) if !error.use_stderr() => return Parsed::Text(error.to_string()),
-            Err(error) => return self.wrong(&what_is_wrong(&error)),
+            Err(error) => return self.wrong(&self.what_is_wrong(&error)),
         };
         match self.args_of(&matches) {
             Ok(args) => Parsed::Args(Box::new(args)),
@@ -137,7 +150,7 @@ impl Guise {
             .args_override_self(true)
             .infer_long_args(true)
             .after_help("This is ringsum, invoked by that name; what differs is in docs/drop-in.md.")
-            .arg(Arg::new("files").value_name("FILE").num_args(0..).value_parser(clap::value_parser!(PathBuf)))
+            .arg(Arg::new("files").value_name("FILE").num_args(0..).value_parser(clap::value_parser!(OsString)))
             .arg(flag("check", "read checksums from the FILEs and check them").short('c'))
             .arg(flag("tag", "create a BSD-style checksum"))
             .arg(flag("status", "with --check: print nothing; the exit status tells").overrides_with_all(["quiet", "warn"]))
@@ -180,7 +193,7 @@ impl Guise {
             |name: &str| matches.try_get_one::<bool>(name).ok().flatten().copied().unwrap_or(false);
         let check = has("check");
         for option in ["ignore-missing", "status", "warn", "quiet", "strict"] {
-            if has(option) && !check {
+            if has(option) && !check && !self.is_xxhsum {
                 return Err(format!(
                     "the --{option} option is meaningful only when verifying checksums"
                 ));
@@ -205,7 +218,8 @@ impl Guise {
             }
             () => {}
         }
-        let files = matches.get_many("files").into_iter().flatten().cloned().collect();
+        let files = matches.get_many::<OsString>("files").into_iter().flatten();
+        let files = files.map(PathBuf::from).collect();
         Ok(self.args(Args {
             algorithm: vec![AlgorithmArg::Is(self.algorithm_of(matches))],
             length: self.length_of(matches)?,
@@ -249,21 +263,42 @@ impl Guise {
             bits => Ok(Some(bits / 8)),
         }
     }
-}
 
-/// What is wrong with a command line, in the words of GNU's tools.
-fn what_is_wrong(error: &clap::Error) -> String {
-    let named = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(named)) => named.as_str(),
-        _ => "",
-    };
-    match (error.kind(), named.strip_prefix("--"), named.strip_prefix('-')) {
-        (ErrorKind::UnknownArgument, Some(_), _) => format!("unrecognized option '{named}'"),
-        (ErrorKind::UnknownArgument, None, Some(letter)) => format!("invalid option -- '{letter}'"),
-        _ => {
-            let text = error.to_string();
-            let first = text.split("\n\n").next().unwrap_or_default();
-            first.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ")
+    /// What is wrong with a command line, in the words of GNU's tools.
+    fn what_is_wrong(&self, error: &clap::Error) -> String {
+        let named = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(named)) => named.as_str(),
+            _ => "",
+        };
+        match (error.kind(), named.strip_prefix("--"), named.strip_prefix('-')) {
+            (ErrorKind::UnknownArgument, Some(start), _) => match &self.possible(start)[..] {
+                possible @ [_, _, ..] => {
+                    format!("option '{named}' is ambiguous; possibilities: {}", possible.join(" "))
+                }
+                _ => format!("unrecognized option '{named}'"),
+            },
+            (ErrorKind::UnknownArgument, None, Some(letter)) => {
+                format!("invalid option -- '{letter}'")
+            }
+            (ErrorKind::TooManyValues, Some(_), _) => {
+                format!("option '{named}' doesn't allow an argument")
+            }
+            _ => {
+                let text = error.to_string();
+                let first = text.split("\n\n").next().unwrap_or_default();
+                let first = first.trim_start_matches("error: ");
+                first.split_whitespace().collect::<Vec<_>>().join(" ")
+            }
         }
+    }
+
+    /// The long options that begin like that, quoted.
+    fn possible(&self, start: &str) -> Vec<String> {
+        let mut command = self.command();
+        command.build();
+        let longs = command.get_arguments().filter_map(Arg::get_long);
+        let mut longs: Vec<_> = longs.filter(|long| long.starts_with(start)).collect();
+        longs.sort_unstable();
+        longs.into_iter().map(|long| format!("'--{long}'")).collect()
     }
 }

@@ -94,8 +94,6 @@ pub(crate) struct Lines<R> {
     place: usize,
     list: Vec<u8>,
     reader: R,
-    /// Lines end with NUL.
-    zero: bool,
     format: Reader,
     known: Known,
     line: Vec<u8>,
@@ -105,13 +103,18 @@ pub(crate) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    pub(crate) fn new(place: usize, list: &Path, reader: R, zero: bool, known: Known) -> Lines<R> {
+    pub(crate) fn new(
+        place: usize,
+        list: &Path,
+        reader: R,
+        format: Reader,
+        known: Known,
+    ) -> Lines<R> {
         Lines {
             place,
             list: list.as_os_str().as_bytes().to_vec(),
             reader,
-            zero,
-            format: if zero { Reader::zero() } else { Reader::new() },
+            format,
             known,
             line: Vec::new(),
             number: 0,
@@ -122,7 +125,7 @@ impl<R: BufRead> Lines<R> {
 
     /// Reads a line, and counts it; false at the end.
     fn read(&mut self) -> io::Result<bool> {
-        let end = if self.zero { 0 } else { b'\n' };
+        let end = if self.format.is_zero() { 0 } else { b'\n' };
         self.line.clear();
         // One byte more than is allowed, so that a line that is too long shows.
         let most = LINE_BYTES_MAX as u64 + 1;

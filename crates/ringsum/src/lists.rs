@@ -4,7 +4,7 @@ use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringsum::checkfile::Known;
+use ringsum::checkfile::{Known, Reader};
 
 use crate::args::Args;
 use crate::inputs::Patient;
@@ -21,6 +21,15 @@ pub(crate) fn known_of(args: &Args, list: &Path) -> Known {
     }
 }
 
+/// What reads the lines of a list.
+pub(crate) fn format_of(args: &Args) -> Reader {
+    match args.guise {
+        Some(guise) => guise.reader(),
+        None if args.zero => Reader::zero(),
+        None => Reader::new(),
+    }
+}
+
 /// Opens a list, and gives what its lines come to; an error instead, if it cannot be opened.
 pub(crate) fn lines_of(
     session: &Session<'_>,
@@ -31,7 +40,7 @@ pub(crate) fn lines_of(
         Ok(file) => {
             let known = known_of(session.args, list);
             let reader = BufReader::new(Patient(file));
-            Box::new(Lines::new(place, list, reader, session.args.zero, known))
+            Box::new(Lines::new(place, list, reader, format_of(session.args), known))
         }
         Err(error) => {
             let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());

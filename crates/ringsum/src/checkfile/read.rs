@@ -1,6 +1,7 @@
 //! Reading the lines of a list, whichever tool wrote it.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use super::digits;
 use super::tags::{Tag, tag};
@@ -16,6 +17,27 @@ pub struct Reader {
     zero: bool,
     /// Those before the name, once a line has said them.
     columns: Vec<Column>,
+    /// What GNU's tools read besides, if it is to be read.
+    gnu: Option<Gnu>,
+}
+
+/// What GNU's tools of one algorithm read besides: blanks before a line, one blank after the digits, and more ways to
+/// write a tag.
+#[derive(Debug, Clone, Copy)]
+struct Gnu {
+    /// The fewest and the most bytes that a digest has.
+    bytes: (usize, usize),
+    /// How the first plain line was written: a list has one way.
+    gap: Option<Gap>,
+}
+
+/// What is between digits and name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    /// A space or a tab; what follows is the name, spaces included.
+    Blank,
+    /// That, and a space or an asterisk.
+    Mode,
 }
 
 /// What is in a column of `hashdeep`.
@@ -54,6 +76,18 @@ impl Reader {
         Reader { zero: true, ..Reader::default() }
     }
 
+    /// For lists of GNU's tools, read as those read them: all that is malformed only in a stricter reading would not be
+    /// checked, where malformed lines do not fail. `bytes`: how long a digest may be.
+    pub fn gnu(bytes: RangeInclusive<usize>) -> Reader {
+        let gnu = Gnu { bytes: bytes.into_inner(), gap: None };
+        Reader { gnu: Some(gnu), ..Reader::default() }
+    }
+
+    /// Whether lines end with NUL.
+    pub fn is_zero(&self) -> bool {
+        self.zero
+    }
+
     /// Reads the next line, with or without its end.
     ///
     /// `None` for a line that names no file: blank, a comment that starts with `#`, or what stands at the start of a
@@ -83,11 +117,16 @@ impl Reader {
         if !self.columns.is_empty() && is_row(line) {
             return row(&self.columns, line).map(Some);
         }
+        let line = if self.gnu.is_some() { trim_blanks(line) } else { line };
         let (is_escaped, body) = match line.split_first() {
             Some((b'\\', body)) if !self.zero => (true, body),
             _ => (false, line),
         };
-        entry(split(body)?, is_escaped).map(Some)
+        let parts = match self.gnu.as_mut().map(|gnu| gnu.split(body)).transpose()?.flatten() {
+            Some(parts) => parts,
+            None => split(body)?,
+        };
+        entry(parts, is_escaped).map(Some)
     }
 
     /// Takes what a list of `hashdeep -0` starts with, whose lines end with newlines, from before its first entry.
@@ -117,6 +156,47 @@ impl Reader {
         self.columns = names.split(',').map(column).collect();
         Ok(())
     }
+}
+
+impl Gnu {
+    /// The parts of a line without its leading backslash, if it has one of the shapes that only GNU's tools read, or one
+    /// that these read otherwise.
+    fn split<'a>(&mut self, body: &'a [u8]) -> Result<Option<Parts<'a>>, Malformed> {
+        let run = digits::hex_run(body);
+        let (least, most) = self.bytes;
+        let fits = run.is_multiple_of(2) && (least..=most).contains(&(run / 2));
+        let (digits, after) = body.split_at(run);
+        let [b' ' | b'\t', rest @ ..] = after else {
+            return Ok(split_tagged_loosely(body));
+        };
+        if !fits {
+            return Ok(None);
+        }
+        let found = match rest {
+            [b' ' | b'*', _, ..] => Gap::Mode,
+            _ => Gap::Blank,
+        };
+        let name = match (*self.gap.get_or_insert(found), found) {
+            (Gap::Blank, _) => rest,
+            (Gap::Mode, Gap::Mode) => &rest[1..],
+            (Gap::Mode, Gap::Blank) => return Err(Malformed::Shape),
+        };
+        Ok(Some(Parts { digits: Digits::Hex(digits), name }))
+    }
+}
+
+/// `TAG (NAME) = DIGITS` with or without the space before the parenthesis, and any blanks around `=`.
+fn split_tagged_loosely(body: &[u8]) -> Option<Parts<'_>> {
+    let open = body.iter().position(|byte| *byte == b'(')?;
+    let word = body[..open].strip_suffix(b" ").unwrap_or(&body[..open]);
+    let close = body.iter().rposition(|byte| *byte == b')').filter(|close| *close > open)?;
+    let digits = trim_blanks(trim_blanks(&body[close + 1..]).strip_prefix(b"=")?);
+    Some(Parts { digits: Digits::Tagged(tag(word)?, digits), name: &body[open + 1..close] })
+}
+
+fn trim_blanks(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'));
+    &text[start.unwrap_or(text.len())..]
 }
 
 /// What the lines at the start of a list of `hashdeep` begin with, other than comments.

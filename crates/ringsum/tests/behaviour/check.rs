@@ -212,6 +212,11 @@ fn digests_that_all_differ_may_be_of_another_algorithm() {
     folder.run(&["--check", "list"]).expect(1, failed, &format!("{hint}{warning}"));
     folder.run(&["--check", "-a", "blake3", "list"]).expect(1, failed, warning);
     folder.run(&["--check", "-a", "sha256", "list"]).expect(0, "a: OK\nb: OK\n", "");
+    // A list of one line, as is published beside a file.
+    folder.write("one", list.lines().next().unwrap());
+    let warning_of_one = "ringsum: WARNING: 1 computed checksum did NOT match\n";
+    let said = format!("{}{warning_of_one}", hint.replace("list:", "one:"));
+    folder.run(&["--check", "one"]).expect(1, "a: FAILED\n", &said);
     // One of them matches: then that is what they are of.
     let known = folder.run(&["a"]).stdout().to_owned();
     folder.write("list", known + &list);

@@ -59,7 +59,7 @@ fn folder_with_lists(tool: &str) -> Scratch {
 
 #[test]
 fn lines_and_words_are_those_of_the_tool() {
-    let lines: [&[&str]; 41] = [
+    let lines: [&[&str]; 45] = [
         &["a", "b"],
         &["a", "nofile", "."],
         &[],
@@ -102,6 +102,10 @@ fn lines_and_words_are_those_of_the_tool() {
         &["-c", "-z", "good"],
         &["-c", "-b", "good"],
         &["-x", "a"],
+        &["--st", "-c", "good"],
+        &["--t", "a"],
+        &["--check=good"],
+        &["--", "-x"],
     ];
     for tool in TOOLS {
         if !is_known_version(tool) {
@@ -115,6 +119,48 @@ fn lines_and_words_are_those_of_the_tool() {
         // The list on standard input.
         let list = std::fs::read(folder.join("bad")).unwrap();
         compare(&folder, tool, &["-c"], &list);
+    }
+}
+
+/// Malformed lines do not fail: so what is malformed here alone would be a file that is not looked at.
+#[test]
+fn lines_that_are_written_otherwise_are_checked() {
+    for tool in TOOLS {
+        if !is_known_version(tool) {
+            continue;
+        }
+        let folder = folder_with_lists(tool);
+        let good = folder.shell(&format!("{tool} a")).stdout().to_owned();
+        let digits = good.split(' ').next().unwrap_or_default().to_owned();
+        let tag = folder.shell(&format!("{tool} --tag a")).stdout().to_owned();
+        let tag = tag.split(' ').next().unwrap_or_default();
+        // (Names that are quoted where they are missing.)
+        for name in [" b", "*b", " x", "*"] {
+            folder.write(name, "hi\n");
+        }
+        let lists = [
+            // `b` has other bytes than these digits say.
+            format!("{digits}  a\n {digits}  b\n"),
+            format!("{digits}  a\n\t {tag} (b) = {digits}\n"),
+            format!("{digits}  a\n{tag}(b)= {digits}\n"),
+            format!("{digits}  a\n{tag} (b)={digits}\n"),
+            format!("{digits}  a\n{tag}(b) \t= \t{digits}\n"),
+            format!("{digits} a\n{digits} b\n"),
+            format!("{digits}\ta\n{digits}\tb\n"),
+            // The first line says what a space after the space is.
+            format!("{digits} a\n{digits}  b\n{digits} *b\n"),
+            format!("{digits}  a\n{digits} b\n{digits}   b\n{digits} **b\n"),
+            format!("{digits} x\n{digits}\u{0020}\u{0020}x\n{digits} *\n"),
+            format!(" \\{digits}  new\\nline\n"),
+            format!("\\{digits} new\\nline\n"),
+            format!("{digits}0  b\n{digits}00 b\n{digits}  a\n{digits} *a\r\n"),
+            format!("SM3 (b) = {digits}\n{digits}  a\n"),
+        ];
+        for list in lists {
+            folder.write("list", &list);
+            compare(&folder, tool, &["-c", "list"], b"");
+            compare(&folder, tool, &["-c", "--strict", "--status", "list"], b"");
+        }
     }
 }
 
@@ -165,6 +211,48 @@ fn xxhsum_gives_the_same_digests() {
     let missing = folder.shell("./xxhsum -c list");
     assert_eq!((missing.code, missing.stdout()), (1, "missing: FAILED open or read\n"));
     assert_eq!(folder.shell("./xxhsum -H5 a").code, 1);
+    // Accepted without -c, too.
+    for option in ["-q", "--quiet", "--strict", "--status", "--warn"] {
+        let theirs = folder.shell(&format!("xxhsum {option} a 2>/dev/null"));
+        let ours = folder.shell(&format!("./xxhsum {option} a"));
+        assert_eq!((ours.stdout(), ours.code), (theirs.stdout(), 0), "{option}");
+    }
+    // By its other names.
+    for (name, option) in
+        [("xxh32sum", "-H0"), ("xxh64sum", "-H1"), ("xxh128sum", "-H2"), ("xxh3sum", "-H3")]
+    {
+        symlink(RINGSUM, folder.join(name)).unwrap();
+        let ours = folder.shell(&format!("./{name} a"));
+        assert_eq!(ours.stdout(), folder.shell(&format!("./xxhsum {option} a")).stdout(), "{name}");
+        folder.write("list", ours.stdout());
+        folder.shell(&format!("./{name} -c list")).expect(0, "a: OK\n", "");
+        assert_eq!(
+            folder.shell(&format!("./{name} -H1 a")).stdout(),
+            folder.shell("./xxhsum a").stdout(),
+            "{name}"
+        );
+    }
+}
+
+/// An empty name is a file that is missing, and the others are hashed.
+#[test]
+fn an_empty_name_is_missing() {
+    let folder = folder_with_lists("md5sum");
+    symlink(RINGSUM, folder.join("md5sum")).unwrap();
+    let ours = folder.shell("./md5sum '' a");
+    assert_eq!((ours.stdout(), ours.code), (folder.shell("md5sum a").stdout(), 1));
+    assert!(ours.stderr.ends_with("No such file or directory\n"), "{}", ours.stderr);
+}
+
+/// What is no file is not opened, and what would have it read is an option that is there.
+#[test]
+fn a_fifo_in_a_list_is_not_opened() {
+    let folder = folder_with_lists("md5sum");
+    symlink(RINGSUM, folder.join("md5sum")).unwrap();
+    folder.shell("mkfifo fifo; ./md5sum a | sed s/a$/fifo/ >list").expect(0, "", "");
+    let said = "md5sum: fifo: it is a FIFO; ringsum --check --allow-special reads it\n\
+                md5sum: WARNING: 1 listed file could not be read\n";
+    folder.shell("./md5sum -c list").expect(1, "fifo: FAILED open or read\n", said);
 }
 
 /// It is ringsum by any other name, b3sum's too.
