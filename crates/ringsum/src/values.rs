@@ -98,8 +98,8 @@ pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| range.to_owned())
 }
 
-/// Least memory of the command, in bytes: what it takes itself, and as much for what is read. (With 6 MiB, small
-/// files of a cold tree came one by one.)
+/// Least memory of the command, in bytes: what it takes itself, and as much for what is read. (100,000 files took 5.9
+/// to 7.4 MiB with it, on one thread for small files: there is nothing left to save.)
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 << 20;
 
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {

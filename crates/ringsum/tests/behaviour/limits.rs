@@ -262,7 +262,7 @@ fn a_huge_file_takes_no_more_than_it_may() {
     }
 }
 
-/// So many files, each in a directory with 999 others; by a variable of the environment a million.
+/// So many files, each in a directory with 999 others; by a variable of the environment more.
 fn files() -> usize {
     std::env::var("LIMITS_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(5000)
 }
