@@ -65,7 +65,11 @@ fn a_link_to_nowhere_is_not_followed_to_make_an_index() {
     symlink("elsewhere", scratch.join("index")).unwrap();
     let output = scratch.run(&["-r", "--index", "index", "t"]);
     assert_eq!(output.code, 1);
-    assert!(output.stderr.contains("cannot open index index: it is a link that leads nowhere"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("cannot open index index: it is a link that leads nowhere"),
+        "{}",
+        output.stderr
+    );
     assert!(!scratch.join("elsewhere").exists());
     // One that leads to an index is the user's own affair.
     scratch.run(&["-r", "--index", "elsewhere", "t"]).expect(0, &hashed(), "");
