@@ -15,7 +15,6 @@ which hashes 20 GB and more in a second on a thread of its own.
 import argparse
 import datetime
 import hashlib
-import json
 import os
 import pathlib
 import subprocess
@@ -23,10 +22,6 @@ import sys
 import time
 
 import turns
-
-
-def shell(command):
-    return ["/bin/sh", "-c", f"exec >/dev/null; {command}"]
 
 
 def hashing_alone():
@@ -38,39 +33,22 @@ def hashing_alone():
     return {"wall": time.perf_counter() - start, "cpu": 0, "rss_mib": 0}
 
 
-class Bench:
-    def __init__(self, out):
-        self.out, self.lines = out, []
-        self.raw = (out / "digests.jsonl").open("w")
-
-    def group(self, title, commands, runs, cold, warming=None):
-        """Runs commands in turn; the first is what the others are compared with. One that is None is `hashing_alone`."""
-        print(title)
-        samples = {name: [] for name in commands}
-        for round_ in range(runs if cold else runs + 1):
-            for name, command in commands.items():
-                if cold:
-                    turns.drop_caches()
-                elif warming:
-                    subprocess.run(shell(warming), check=True)
-                sample = turns.run(shell(command)) if command else hashing_alone()
-                # The first round of warm runs only warms.
-                if cold or round_ > 0:
-                    samples[name].append(sample)
-                    print(f"  {name:60} {sample['wall']:7.3f} s, {sample['cpu']:6.2f} s of CPU")
-        for name, each in samples.items():
-            for sample in each:
-                sample = {key: round(value, 4) for key, value in sample.items()}
-                self.raw.write(json.dumps({"group": title, "command": name, **sample}) + "\n")
-        self.raw.flush()
-        first = turns.median(next(iter(samples.values())))
-        self.lines += [f"\n{title}\n", "| | s | least | against the first | CPU s |", "|---|---|---|---|---|"]
-        for name, each in samples.items():
-            wall = turns.median(each)
-            self.lines.append(
-                f"| `{name}` | {wall:.2f} | {turns.least(each):.2f} | {wall / first:.2f} | {turns.median(each, 'cpu'):.2f} |"
-            )
-        (self.out / "digests.md").write_text("\n".join(self.lines).lstrip() + "\n")
+def group(page, title, commands, runs, cold, warming=None):
+    """Runs commands in turn, and adds a table of them. One that is None is `hashing_alone`."""
+    print(title)
+    samples = {name: [] for name in commands}
+    for round_ in range(runs if cold else runs + 1):
+        for name, command in commands.items():
+            if cold:
+                turns.drop_caches()
+            elif warming:
+                subprocess.run(turns.shell(warming), check=True)
+            sample = turns.run(turns.shell(command)) if command else hashing_alone()
+            # The first round of warm runs only warms.
+            if cold or round_ > 0:
+                samples[name].append(sample)
+                print(f"  {name:60} {sample['wall']:7.3f} s, {sample['cpu']:6.2f} s of CPU")
+    page.table(title, samples, {"CPU s": ("cpu", 2)})
 
 
 def main():
@@ -90,22 +68,22 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     file, tree, ringsum = turns.make_file(args.file, 1024), str(args.tree.resolve()), args.ringsum
     wants = lambda group: not args.only or group in args.only
-    bench = Bench(out)
-    bench.raw.write(json.dumps(turns.machine(file)) + "\n")
+    page = turns.Page(out, "digests")
+    page.facts(turns.machine(file))
     ours = lambda options: (f"ringsum {options}", f"{ringsum} {options} {file}")
     if wants("cold"):
         commands = dict([ours("-a sha256"), ours("-a xxh3")])
         commands |= {"hashing alone": None, "sha256sum": f"sha256sum {file}"}
-        bench.group("SHA-256 of 1 GiB, cold", commands, args.runs, cold=True)
+        group(page, "SHA-256 of 1 GiB, cold", commands, args.runs, cold=True)
     warming = f"cat {file}"
     if wants("warm"):
         commands = dict([ours("-a sha256")])
         commands |= {"openssl dgst -sha256": f"openssl dgst -sha256 {file}", "sha256sum": f"sha256sum {file}"}
-        bench.group("SHA-256 of 1 GiB, warm", commands, args.runs, cold=False, warming=warming)
+        group(page, "SHA-256 of 1 GiB, warm", commands, args.runs, cold=False, warming=warming)
     if wants("several"):
         one = [ours(f"-a {name}") for name in ("md5", "sha256", "blake3")]
         commands = dict(one[:1] + [ours("-a blake3 -a sha256 -a md5")] + one[1:])
-        bench.group("Several of 1 GiB, warm", commands, args.runs, cold=False, warming=warming)
+        group(page, "Several of 1 GiB, warm", commands, args.runs, cold=False, warming=warming)
     if wants("tree"):
         names = out.resolve() / "names.tmp"
         with names.open("wb") as list_:
@@ -117,10 +95,10 @@ def main():
                 "xargs -0 -P2 -n500 sha256sum": f"xargs -0 -P2 -n500 sha256sum <{names}",
             }
             warming = f"xargs -0 cat <{names}"
-            bench.group("SHA-256 of a tree, warm", commands, max(3, args.runs // 3), cold=False, warming=warming)
+            group(page, "SHA-256 of a tree, warm", commands, max(3, args.runs // 3), cold=False, warming=warming)
         finally:
             names.unlink(missing_ok=True)
-    print((out / "digests.md").read_text())
+    print(page.path.read_text())
 
 
 if __name__ == "__main__":

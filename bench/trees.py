@@ -15,7 +15,6 @@ scale-1000000 beside TREE's parent, with so many empty and tiny files each, wher
 
 import argparse
 import datetime
-import json
 import os
 import pathlib
 import shutil
@@ -32,10 +31,6 @@ def cached_kib():
     return 0
 
 
-def shell(command):
-    return ["/bin/sh", "-c", f"exec >/dev/null; {command}"]
-
-
 def compare(commands, runs, cold, warming=None):
     """The samples of each command, by their names. `warming` runs before each: a kernel may give pages back
     that nobody reads for some seconds (DAMON), and then not all of them are warm."""
@@ -45,9 +40,9 @@ def compare(commands, runs, cold, warming=None):
             if cold:
                 turns.drop_caches()
             elif warming:
-                subprocess.run(shell(warming), check=True)
+                subprocess.run(turns.shell(warming), check=True)
             cached = cached_kib()
-            sample = turns.run(shell(command))
+            sample = turns.run(turns.shell(command))
             sample["cached_mib"] = (cached_kib() - cached) / 1024
             # The first round of warm runs only warms.
             if cold or round_ > 0:
@@ -58,36 +53,14 @@ def compare(commands, runs, cold, warming=None):
 
 class Bench:
     def __init__(self, args, out):
-        self.args, self.out = args, out
-        self.lines = []
-        self.raw = (out / "trees.jsonl").open("w")
+        self.args, self.page = args, turns.Page(out, "trees")
 
     def group(self, title, commands, cold, runs=None, warming=None):
-        """Runs a group, and adds a table of it; the first command is what the others are compared with."""
+        """Runs a group, and adds a table of it."""
         print(title)
         samples = compare(commands, runs or self.args.runs, cold, warming)
-        for name, each in samples.items():
-            for sample in each:
-                sample = {key: round(value, 4) for key, value in sample.items()}
-                self.raw.write(json.dumps({"group": title, "command": name, **sample}) + "\n")
-        self.raw.flush()
-        first = turns.median(next(iter(samples.values())))
-        self.lines += [
-            f"\n{title}\n",
-            "| | s | least | against the first | CPU s | peak MiB | page cache MiB |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for name, each in samples.items():
-            wall = turns.median(each)
-            self.lines.append(
-                f"| `{name}` | {wall:.2f} | {turns.least(each):.2f} | {wall / first:.2f} | "
-                f"{turns.median(each, 'cpu'):.2f} | {turns.median(each, 'rss_mib'):.0f} | "
-                f"{turns.median(each, 'cached_mib'):.0f} |"
-            )
-        self.write()
-
-    def write(self):
-        (self.out / "trees.md").write_text("\n".join(self.lines).lstrip() + "\n")
+        more = {"CPU s": ("cpu", 2), "peak MiB": ("rss_mib", 0), "page cache MiB": ("cached_mib", 0)}
+        self.page.table(title, samples, more)
 
 
 def main():
@@ -116,8 +89,8 @@ def main():
     files = names.read_bytes().count(b"\0")
     data = sum(os.lstat(name).st_size for name in names.read_bytes().split(b"\0") if name)
     bench = Bench(args, out)
-    bench.raw.write(json.dumps({**turns.machine(tree), "files": files, "bytes": data}) + "\n")
-    bench.lines.append(f"{files:,} files, {data / 1e9:.2f} GB.")
+    bench.page.facts({**turns.machine(tree), "files": files, "bytes": data})
+    bench.page.lines.append(f"{files:,} files, {data / 1e9:.2f} GB.")
     one = f"xargs -0 {b3sum} <{names}"
     many = f"xargs -0 -P16 -n500 {b3sum} --num-threads 1 <{names}"
     two = f"xargs -0 -P2 -n500 {b3sum} --num-threads 1 <{names}"
@@ -136,7 +109,7 @@ def main():
             warming = f"xargs -0 cat < {names}"
             bench.group("Warm", commands, cold=False, runs=2 * args.runs + 1, warming=warming)
         if wants("index"):
-            subprocess.run(shell(f"{ringsum} -r --index {index} {tree}"), check=True)
+            subprocess.run(turns.shell(f"{ringsum} -r --index {index} {tree}"), check=True)
             commands = {
                 "find -printf '%s %T@\\n'": f"find {tree} -printf '%s %T@\\n'",
                 "ringsum -r --index": f"{ringsum} -r --index {index} {tree}",
@@ -165,7 +138,7 @@ def main():
     finally:
         names.unlink(missing_ok=True)
         index.unlink(missing_ok=True)
-    print((out / "trees.md").read_text())
+    print(bench.page.path.read_text())
 
 
 if __name__ == "__main__":

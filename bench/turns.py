@@ -5,6 +5,7 @@ groups of many options of one command, and for pipelines.
 """
 
 import datetime
+import json
 import os
 import pathlib
 import platform
@@ -81,6 +82,43 @@ def median(samples, what="wall"):
 
 def least(samples, what="wall"):
     return min(sample[what] for sample in samples)
+
+
+def shell(command):
+    """A pipeline, as `run` takes it."""
+    return ["/bin/sh", "-c", f"exec >/dev/null; {command}"]
+
+
+class Page:
+    """Samples and tables of a script: NAME.jsonl and NAME.md in a folder."""
+
+    def __init__(self, out, name):
+        self.path, self.lines = out / f"{name}.md", []
+        self.raw = (out / f"{name}.jsonl").open("w")
+
+    def facts(self, facts):
+        self.raw.write(json.dumps(facts) + "\n")
+
+    def table(self, title, samples, more):
+        """Takes down the samples of each command, and adds a table; the first command is what the others are compared
+        with. `more`: headings of columns besides the time, each with what it is of, and its decimals."""
+        for name, each in samples.items():
+            for sample in each:
+                sample = {key: round(value, 4) for key, value in sample.items()}
+                self.raw.write(json.dumps({"group": title, "command": name, **sample}) + "\n")
+        self.raw.flush()
+        first = median(next(iter(samples.values())))
+        headings = ["", "s", "least", "against the first", *more]
+        self.lines += [f"\n{title}\n", "| " + " | ".join(headings).strip() + " |", "|---" * len(headings) + "|"]
+        for name, each in samples.items():
+            wall = median(each)
+            cells = [f"`{name}`", f"{wall:.2f}", f"{least(each):.2f}", f"{wall / first:.2f}"]
+            cells += [f"{median(each, what):.{digits}f}" for what, digits in more.values()]
+            self.lines.append("| " + " | ".join(cells) + " |")
+        self.write()
+
+    def write(self):
+        self.path.write_text("\n".join(self.lines).lstrip() + "\n")
 
 
 def make_file(path, mib):
