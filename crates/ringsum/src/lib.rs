@@ -35,6 +35,7 @@ pub mod checkfile;
 #[doc(hidden)]
 pub mod fuzzed;
 pub mod many;
+mod multi_buffer;
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -60,6 +61,7 @@ pub use algorithm::{Algorithm, Algorithms, BLAKE2B_BYTES, OrderedDigest, Sum};
 pub use blake3;
 pub use blockring::{self, Config};
 pub use many::Found;
+pub use multi_buffer::MultiBuffer;
 pub use sums::{digest_file, digest_planned, plan_digests, plan_sums, sums_planned};
 pub use tree::{Subtree, Tree, TreeError};
 
