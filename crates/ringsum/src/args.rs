@@ -463,6 +463,12 @@ impl Args {
         self.length.unwrap_or(blake3::OUT_LEN as u64)
     }
 
+    /// Whether other bytes of BLAKE3's output are wanted than the first 32, or so as they are.
+    pub(crate) fn blake3_is_extended(&self) -> bool {
+        let out = blake3::OUT_LEN as u64;
+        self.raw || self.seek > 0 || self.blake3_bytes() != out
+    }
+
     /// Whether the input goes on to somewhere.
     pub(crate) fn passes_on(&self) -> bool {
         self.pass_through.is_some() || !self.tee.is_empty()

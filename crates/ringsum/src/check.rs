@@ -123,9 +123,10 @@ fn task_of(session: &Session<'_>, line: Line) -> Task<Said> {
     let Line::Entry(entry) = &line else { return Task { tag: Said(line, None), file: None } };
     let path = Path::new(OsStr::from_bytes(&entry.name));
     let algorithms = Some(entry.algorithms());
+    let extended = entry.is_extended(session.args.seek);
     let found = match trees::look(path.to_owned()) {
         Looked::File(file) if file.is_regular || is_stdin(path) || session.args.allow_special => {
-            Ok(ToHash { alone: file.alone || !session.shares(), algorithms, ..file })
+            Ok(ToHash { alone: file.alone || !session.shares(), extended, algorithms, ..file })
         }
         Looked::File(_) => {
             let what = trees::what_is(path);

@@ -125,6 +125,7 @@ pub(crate) fn report_extra(
     let (hashes, alone) = (!listed.missing.is_empty(), !session.shares());
     let mut directories = Directories::default();
     let algorithms = missing.algorithms;
+    let extended = session.args.seek.saturating_add(KEY_BYTES as u64) > blake3::OUT_LEN as u64;
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
@@ -135,7 +136,8 @@ pub(crate) fn report_extra(
             Kind::File if listed.names.binary_search(&key()).is_err() => {
                 let (device, inode) = (entry.device(), entry.inode());
                 let place = Place::Entry(entry);
-                let file = ToHash { place, device, inode, is_regular: true, alone, algorithms };
+                let is_regular = true;
+                let file = ToHash { place, device, inode, is_regular, alone, extended, algorithms };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
             }
             _ => None,

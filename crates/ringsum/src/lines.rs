@@ -6,9 +6,9 @@ use std::io::{self, BufRead, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ringsum::Algorithms;
 use ringsum::checkfile::{Known, LINE_BYTES_MAX, Malformed, Reader, Resolved, Wanted};
 use ringsum::many::Hashed;
+use ringsum::{Algorithm, Algorithms};
 
 /// A UTF-8 byte order mark, which some editors put at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -79,6 +79,14 @@ impl OwnedEntry {
             algorithms.add(*algorithm);
         }
         algorithms
+    }
+
+    /// Whether it takes more of BLAKE3's output than the usual 32 bytes to compare a digest with.
+    pub(crate) fn is_extended(&self, seek: u64) -> bool {
+        self.wanted().any(|wanted| {
+            let end = seek.saturating_add(wanted.digest.len() as u64);
+            wanted.algorithm == Algorithm::Blake3 && end > Algorithm::Blake3.bytes() as u64
+        })
     }
 
     /// Whether a file is what its line says, in all that it says.

@@ -16,6 +16,7 @@ mod lane;
 mod queue;
 mod reading;
 mod sequence;
+mod short;
 mod ticket;
 mod turns;
 
@@ -96,6 +97,8 @@ pub struct ToHash {
     pub is_regular: bool,
     /// Whether it is read alone though it is a regular file.
     pub alone: bool,
+    /// More of BLAKE3's output is wanted than the usual 32 bytes.
+    pub extended: bool,
     /// What to make of it, if that is something else than of the others.
     pub algorithms: Option<Algorithms>,
 }
@@ -133,6 +136,8 @@ pub struct Hashed {
 pub enum Found {
     /// The file was read, and BLAKE3 is all that was wanted.
     Read(Digest),
+    /// It was read, and the usual 32 bytes of BLAKE3 are all that was wanted.
+    Hash(blake3::Hash),
     /// It was read, for other digests, too: in the order in which they were asked for.
     Each(Vec<Sum>),
     /// It had not changed since it was hashed.
@@ -142,15 +147,18 @@ pub enum Found {
 impl Hashed {
     /// What was made of the content of `source`.
     pub fn read(found: Found, source: &Source) -> Hashed {
+        Hashed { found, stamp: Hashed::stamp_of(source), device: source.device() }
+    }
+
+    fn stamp_of(source: &Source) -> Option<Stamp> {
         let is_whole = source.kind() == SourceKind::File && source.start() == 0;
-        let stamp = is_whole.then(|| source.stamp());
-        Hashed { found, stamp, device: source.device() }
+        is_whole.then(|| source.stamp())
     }
 
     /// The usual 32 bytes of BLAKE3; `None` where others were asked for.
     pub fn hash(&self) -> Option<blake3::Hash> {
         match &self.found {
-            Found::Known(hash) => Some(*hash),
+            Found::Known(hash) | Found::Hash(hash) => Some(*hash),
             _ => self.digest().map(Digest::hash),
         }
     }
@@ -163,13 +171,17 @@ impl Hashed {
                 Sum::Blake3(digest) => Some(digest),
                 Sum::Other(..) => None,
             }),
-            Found::Known(_) => None,
+            Found::Known(_) | Found::Hash(_) => None,
         }
     }
 
     /// What `algorithm` made of it, of BLAKE3 so many bytes from `seek` on; `None` if that was not wanted.
     pub fn value(&self, algorithm: Algorithm, seek: u64, len: usize) -> Option<Vec<u8>> {
         if algorithm == Algorithm::Blake3 {
+            if let Found::Hash(hash) = &self.found {
+                let start = usize::try_from(seek).ok()?;
+                return Some(hash.as_bytes().get(start..start.checked_add(len)?)?.to_vec());
+            }
             return self.digest().map(|digest| digest.bytes(seek, len));
         }
         let Found::Each(sums) = &self.found else { return None };
@@ -559,6 +571,7 @@ pub fn look_at(path: &Path) -> io::Result<Option<ToHash>> {
         inode: stat.st_ino,
         is_regular: kind.is_file(),
         alone: false,
+        extended: false,
         algorithms: None,
     }))
 }

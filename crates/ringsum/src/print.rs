@@ -30,7 +30,9 @@ impl<'a> Printer<'a> {
         self.session.progress.suspend(|| match (self.session.args.json, &hashed.found) {
             (true, _) => self.object(name, "ok", Some(hashed), None),
             (false, Found::Read(digest)) => self.line(name, digest, self.style()),
-            (false, Found::Known(hash)) => self.short_line(name, hash.as_bytes(), self.style()),
+            (false, Found::Known(hash) | Found::Hash(hash)) => {
+                self.short_line(name, hash.as_bytes(), self.style())
+            }
             (false, Found::Each(sums)) => {
                 // Nothing else would tell them apart.
                 let style = if sums.len() > 1 { Style::Tag } else { self.style() };
@@ -114,7 +116,9 @@ impl<'a> Printer<'a> {
         if let Some(hashed) = hashed {
             object = match &hashed.found {
                 Found::Read(digest) => object.with("hash", self.hex(digest)),
-                Found::Known(hash) => object.with("hash", hash.to_hex().as_str()),
+                Found::Known(hash) | Found::Hash(hash) => {
+                    object.with("hash", hash.to_hex().as_str())
+                }
                 Found::Each(sums) => self.with_digests(object, sums),
             };
             object = object.with_stamp(hashed.stamp.as_ref());

@@ -87,8 +87,16 @@ pub(crate) fn look(path: PathBuf) -> Looked {
     if is_stdin(&path) {
         let place = Place::Path(path);
         let (device, inode, algorithms) = (0, 0, None);
-        let (is_regular, alone) = (false, true);
-        return Looked::File(ToHash { place, device, inode, is_regular, alone, algorithms });
+        let (is_regular, alone, extended) = (false, true, false);
+        return Looked::File(ToHash {
+            place,
+            device,
+            inode,
+            is_regular,
+            alone,
+            extended,
+            algorithms,
+        });
     }
     match look_at(&path) {
         Err(error) => Looked::Failed(path, error),
@@ -267,6 +275,7 @@ impl Trees<'_> {
 
     fn hash(&self, mut file: ToHash, key: Option<Vec<u8>>) -> TreeTask {
         file.alone |= !self.shares;
+        file.extended = self.session.args.blake3_is_extended();
         let remembered = self.memory.zip(key).map(|(memory, key)| memory.look_up(key));
         Task { tag: Tag { what: What::File, remembered }, file: Some(file) }
     }
@@ -311,8 +320,9 @@ impl Trees<'_> {
                     return Some(told(What::Skipped(entry.path(), "where the hashes go".into())));
                 }
                 let place = Place::Entry(entry);
-                let (is_regular, alone, algorithms) = (true, false, None);
-                let file = ToHash { place, device, inode, is_regular, alone, algorithms };
+                let (is_regular, alone, extended) = (true, false, false);
+                let algorithms = None;
+                let file = ToHash { place, device, inode, is_regular, alone, extended, algorithms };
                 return Some(self.hash(file, key));
             }
             Kind::Failed(error) => return Some(failed_in_tree(&entry, error)),

@@ -5,6 +5,7 @@
 //! which share them block by block: so one huge file neither waits for nor holds up the rest. On a
 //! device that turns there is one thread, which does all of it.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,6 +18,7 @@ use super::budget::Share;
 use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
+use super::short::ShortFiles;
 use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
 use super::{Failure, Hashed, OTHER_DESCRIPTORS, Step, When, found_in, lock};
 use crate::sums::Running;
@@ -370,7 +372,8 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
 struct Worker<'w, 'c, 'r, T> {
     crew: &'w Crew<'c, 'r, T>,
     reader: Result<SharedReader<'w>, ErrorKind>,
-    buffer: Vec<u8>,
+    /// And what there is for others, which are read without a ring.
+    short: ShortFiles<T>,
     /// Files in a row that were not in the page cache, or that were.
     cold: u32,
     warm: u32,
@@ -378,12 +381,13 @@ struct Worker<'w, 'c, 'r, T> {
 
 impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn new(crew: &'w Crew<'c, 'r, T>, small: bool) -> Self {
-        Worker { crew, reader: crew.shared.reader(small), buffer: Vec::new(), cold: 0, warm: 0 }
+        let short = ShortFiles::new(&crew.run.options.hash.mode, crew.buffer_bytes);
+        Worker { crew, reader: crew.shared.reader(small), short, cold: 0, warm: 0 }
     }
 
     /// Gives its memory back until there is something to do.
     fn rest(&mut self) {
-        self.buffer = Vec::new();
+        self.short.rest();
         if let Ok(reader) = &mut self.reader {
             reader.rest();
         }
@@ -404,13 +408,11 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
                 self.read_members(&mut members);
             }
             let Some((ticket, source)) = open(crew.run, ticket, direct) else { continue };
-            if self.warm >= COLD_MIN
-                && let Some(result) =
-                    self.hash_cached(&source, crew.run.algorithms_of(ticket.task()))
-            {
-                finish_opened(crew.run, ticket, &source, result);
-                continue;
-            }
+            let ticket = match self.warm >= COLD_MIN {
+                true => self.hash_cached(ticket, &source),
+                false => Some(ticket),
+            };
+            let Some(ticket) = ticket else { continue };
             let wants_ring = crew.shared.wants_ring(&source);
             if source.len().is_some() {
                 if wants_ring {
@@ -441,6 +443,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             }
         }
         self.read_members(&mut members);
+        self.short.hash(crew.run);
     }
 
     /// Reads what is open, all of it in flight together.
@@ -471,24 +474,31 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         self.cold >= COLD_MIN && !self.cold.is_multiple_of(COLD_LOOK)
     }
 
-    /// Hashes a small file that is expected to be in the page cache; `None` if it is not.
-    fn hash_cached(
-        &mut self,
-        source: &Source,
-        algorithms: &Algorithms,
-    ) -> Option<Result<Hashed, Failure>> {
-        let crew = self.crew;
-        let len = source.len().filter(|len| *len <= crew.shared.small_bytes_max())?;
-        let buffer = self.buffer.get_mut(..len as usize)?;
-        match crew.shared.read_cached(source, buffer) {
-            Ok(false) => None,
+    /// Hashes a small file that is expected to be in the page cache, or puts it with others that are hashed together
+    /// later. Gives the ticket back if it is not there.
+    fn hash_cached(&mut self, ticket: Ticket<T>, source: &Source) -> Option<Ticket<T>> {
+        let Crew { run, shared, .. } = *self.crew;
+        let Some(len) = source.len().filter(|len| *len <= shared.small_bytes_max()) else {
+            return Some(ticket);
+        };
+        let is_short = self.short.takes(run, ticket.task(), len);
+        let buffer = self.short.room(run, len as usize);
+        match shared.read_cached(source, buffer) {
+            Ok(false) => return Some(ticket),
             Ok(true) => {
-                (crew.run.options.progress)(Step::Bytes(len));
-                let found = found_in(&crew.run.options.hash.mode, algorithms, buffer);
-                Some(Ok(Hashed::read(found, source)))
+                (run.options.progress)(Step::Bytes(len));
+                if is_short {
+                    let start = self.short.end();
+                    self.short.push(ticket, source, start);
+                } else {
+                    let algorithms = run.algorithms_of(ticket.task());
+                    let found = found_in(&run.options.hash.mode, algorithms, buffer);
+                    finish_opened(run, ticket, source, Ok(Hashed::read(found, source)));
+                }
             }
-            Err(error) => Some(Err(error.into())),
+            Err(error) => finish_opened(run, ticket, source, Err(error.into())),
         }
+        None
     }
 
     /// Hashes what is in the page cache, or is not worth a ring.
@@ -503,12 +513,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             crew.shared.add_stats_of(&plan);
             return Ok(Hashed::read(found, source));
         }
-        if self.buffer.is_empty() {
-            self.buffer.resize(crew.buffer_bytes, 0);
-        }
         let buffer = match len <= crew.buffer_bytes as u64 {
-            true => &mut self.buffer[..len as usize],
-            false => &mut self.buffer[..CACHED_BLOCK_BYTES.min(crew.buffer_bytes)],
+            true => self.short.room(crew.run, len as usize),
+            false => self.short.room(crew.run, CACHED_BLOCK_BYTES),
         };
         let mut running = Running::new(&options.mode, algorithms);
         let mut bytes = 0;
@@ -529,16 +536,26 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
     fn read(&mut self, feed: &Feed<'_, Reading<'c, T>>) -> bool {
         let (run, mode) = (self.crew.run, &self.crew.run.options.hash.mode);
         let Ok(reader) = &mut self.reader else { return false };
+        let short = RefCell::new(&mut self.short);
         let block = |reading: &Reading<'c, T>, block: Block<'_>| {
             if run.is_stopped() {
                 return Err(NOT_WANTED.into());
             }
-            reading.add(mode, &block)?;
+            match reading.is_all(&block) && reading.is_short(run, &short.borrow()) {
+                true => reading.keep(short.borrow_mut().keep(run, block.bytes)),
+                false => reading.add(mode, &block)?,
+            }
             (run.options.progress)(Step::Bytes(block.bytes.len() as u64));
             Ok(())
         };
         let done = |reading: &Reading<'c, T>, source: &Source, result: Result<(), ErrorKind>| {
             let Some(ticket) = lock(&reading.ticket).take() else { return };
+            if result.is_ok()
+                && let Some(start) = reading.kept()
+            {
+                // (One block is all of it, and nothing came after that.)
+                return short.borrow_mut().push(ticket, source, start);
+            }
             let result = match result {
                 Ok(()) => reading.found().map(|found| Hashed::read(found, source)),
                 // It is not as the others of its device: what it is itself tells.

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use blockring::{Block, BoxError, Source};
 
 use super::sequence::Run;
+use super::short::ShortFiles;
 use super::ticket::Ticket;
 use super::{Failure, Found, found_in, lock};
 use crate::sums::Running;
@@ -24,6 +25,8 @@ enum Hashing<'m> {
     Nothing,
     /// It came in one block.
     Whole(Found),
+    /// The same, and it is hashed later: where it was put.
+    Kept(usize),
     Parts(Tree<'m>),
     InOrder(InOrder),
 }
@@ -64,9 +67,32 @@ impl<'m, T: Send> Reading<'m, T> {
         }
     }
 
+    /// Takes down that the one block of the file was put somewhere, to be hashed later.
+    pub(super) fn keep(&self, start: usize) {
+        *lock(&self.hashing) = Hashing::Kept(start);
+    }
+
+    /// Where that is.
+    pub(super) fn kept(&self) -> Option<usize> {
+        match *lock(&self.hashing) {
+            Hashing::Kept(start) => Some(start),
+            _ => None,
+        }
+    }
+
+    /// Whether it is hashed side by side with others.
+    pub(super) fn is_short(&self, run: &Run<'_, T>, short: &ShortFiles<T>) -> bool {
+        lock(&self.ticket).as_ref().is_some_and(|ticket| short.takes(run, ticket.task(), self.len))
+    }
+
+    /// Whether a block is all of the file.
+    pub(super) fn is_all(&self, block: &Block<'_>) -> bool {
+        block.bytes.len() as u64 == self.len
+    }
+
     /// Hashes one block; where order does not matter, only puts it into the tree under the lock.
     pub(super) fn add(&self, mode: &'m Mode, block: &Block<'_>) -> Result<(), BoxError> {
-        if block.bytes.len() as u64 == self.len {
+        if self.is_all(block) {
             *lock(&self.hashing) = Hashing::Whole(found_in(mode, &self.algorithms, block.bytes));
             return Ok(());
         }
@@ -100,7 +126,9 @@ impl<'m, T: Send> Reading<'m, T> {
                 Ok(in_order.running.finish())
             }
             Hashing::InOrder(_) => Err(Failure::Alone("parts of it were not read".to_owned())),
-            Hashing::Nothing => Err(Failure::Alone("nothing of it was read".to_owned())),
+            Hashing::Nothing | Hashing::Kept(_) => {
+                Err(Failure::Alone("nothing of it was read".to_owned()))
+            }
         }
     }
 }

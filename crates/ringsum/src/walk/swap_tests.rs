@@ -36,7 +36,7 @@ fn entries(root: &Path, follow: bool, budget: usize) -> Vec<Entry> {
 fn to_hash(entry: Entry) -> ToHash {
     let (device, inode) = (entry.device(), entry.inode());
     let (place, algorithms) = (Place::Entry(entry), None);
-    ToHash { place, device, inode, is_regular: true, alone: false, algorithms }
+    ToHash { place, device, inode, is_regular: true, alone: false, extended: false, algorithms }
 }
 
 /// What opening it for hashing fails with.

@@ -194,7 +194,7 @@ fn sums(case: &str, source: &Source, config: &Config, algorithms: &Algorithms) -
             assert_eq!(order, algorithms.as_slice(), "{case}");
             sums.iter().map(|sum| hex_of(&sum.bytes(0, sum.algorithm().bytes()))).collect()
         }
-        Found::Known(_) => panic!("{case}: nothing is known"),
+        Found::Known(_) | Found::Hash(_) => panic!("{case}: a plan gives all there is"),
     }
 }
 
