@@ -112,7 +112,7 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     let telling = Mutex::new(Telling::new(session, memory.as_ref()));
     let tell = |outcome| lock(&telling).tell(outcome);
     let known = |tag: &Tag, device: u64, stamp: &blockring::Stamp| {
-        memory.as_ref()?.known(tag.remembered.as_ref()?, device, stamp)
+        memory.as_ref()?.known(tag.remembered.as_deref()?, device, stamp)
     };
     let result = trees::with_tasks(session, names, memory.as_ref(), |tasks| {
         let known: Known<'_, Tag> = &known;
@@ -241,10 +241,10 @@ impl<'a> Telling<'a> {
     fn tell(&mut self, outcome: Outcome<Tag>) -> Result<(), OutputError> {
         let Outcome { task, result } = outcome;
         let name = trees::name_of(&task);
-        match (result, &task.tag.what) {
+        match (result, task.tag.what.as_deref()) {
             (Some(Ok(hashed)), _) => {
                 self.session.progress.show(&name);
-                if let Some((memory, remembered)) = self.memory.zip(task.tag.remembered.as_ref())
+                if let Some((memory, remembered)) = self.memory.zip(task.tag.remembered.as_deref())
                     && memory.take_down(remembered, &hashed) == Verdict::Corrupt
                 {
                     self.failed += 1;
@@ -274,12 +274,12 @@ impl<'a> Telling<'a> {
                 self.changed += u64::from(failure.change().is_some());
                 self.printer.failed(&name, &failure)
             }
-            (None, What::Failed { why, in_tree, .. }) => {
+            (None, Some(What::Failed { why, in_tree, .. })) => {
                 self.is_broken |= in_tree;
                 self.fail(&name, why)
             }
-            (None, What::Skipped(_, what)) => self.printer.skipped(&name, what),
-            (None, What::Node(entry, target)) => {
+            (None, Some(What::Skipped(_, what))) => self.printer.skipped(&name, what),
+            (None, Some(What::Node(entry, target))) => {
                 let special = match entry.kind() {
                     Kind::Fifo => Node::Special(Special::Fifo),
                     Kind::Socket => Node::Special(Special::Socket),
@@ -291,8 +291,8 @@ impl<'a> Telling<'a> {
                 self.tree.add(&entry.relative_path(), node);
                 Ok(())
             }
-            (None, What::End(root, is_whole)) => self.end_tree(root, *is_whole),
-            (None, What::File) => Ok(()),
+            (None, Some(What::End(root, is_whole))) => self.end_tree(root, *is_whole),
+            (None, None) => Ok(()),
         }
     }
 

@@ -219,14 +219,12 @@ impl MultiBuffer {
     /// Two neighbours of each tree become one; who has none goes up as it is. (So the left child has the largest power
     /// of two of chunks: section 2.1 of BLAKE3's paper.)
     fn merge_level(&self, kernel: Kernel, trees: &mut [Nodes], values: &mut [Value]) {
-        let pairs: Vec<_> = trees
-            .iter()
-            .flat_map(|tree| {
-                let root = if tree.count == 2 { ROOT } else { 0 };
-                (0..tree.count / 2)
-                    .map(move |i| (tree.start + 2 * i, tree.start + i, PARENT | root))
-            })
-            .collect();
+        let mut pairs = Vec::with_capacity(values.len() / 2);
+        for tree in &*trees {
+            let root = if tree.count == 2 { ROOT } else { 0 };
+            let pair = |i| (tree.start + 2 * i, tree.start + i, PARENT | root);
+            pairs.extend((0..tree.count / 2).map(pair));
+        }
         for group in pairs.chunks(kernel.lanes()) {
             let mut blocks = [[0; BLOCK_LEN]; LANES_MAX];
             let mut lanes = [Lane::IDLE; LANES_MAX];

@@ -47,9 +47,9 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// What it takes besides itself, in bytes.
+    /// What it takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.key.len()
+        size_of::<Remembered>() + self.key.len()
     }
 }
 

@@ -30,29 +30,35 @@ pub(crate) type TreeTask = Task<Tag>;
 impl Tag {
     /// What it takes besides itself, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let what = match &self.what {
+        self.what.as_deref().map_or(0, What::bytes)
+            + self.remembered.as_deref().map_or(0, Remembered::bytes)
+    }
+}
+
+impl What {
+    /// What it takes, in bytes.
+    fn bytes(&self) -> usize {
+        let more = match self {
             What::Failed { path, why, .. } => path.len() + why.len(),
             What::Skipped(path, _) => path.len(),
             What::Node(entry, target) => {
                 entry.name().len() + target.as_ref().map_or(0, |target| target.len())
             }
             What::End(path, _) => path.as_os_str().len(),
-            What::File => 0,
         };
-        what + self.remembered.as_ref().map_or(0, Remembered::bytes)
+        size_of::<What>() + more
     }
 }
 
-/// What is said of a task in its turn.
+/// What is said of a task in its turn. (Boxed: many files are on their way, and most have neither.)
 pub(crate) struct Tag {
-    pub(crate) what: What,
-    pub(crate) remembered: Option<Remembered>,
+    /// What came up instead of a file to be hashed.
+    pub(crate) what: Option<Box<What>>,
+    pub(crate) remembered: Option<Box<Remembered>>,
 }
 
 /// What came up.
 pub(crate) enum What {
-    /// A file, which is hashed.
-    File,
     /// Something that cannot be had; in a tree, or named by itself.
     Failed { path: Vec<u8>, why: String, in_tree: bool },
     /// Something that is left out, and what it is.
@@ -218,7 +224,7 @@ fn one<'a>(task: TreeTask) -> Tasks<'a> {
 }
 
 fn told(what: What) -> TreeTask {
-    Task { tag: Tag { what, remembered: None }, file: None }
+    Task { tag: Tag { what: Some(Box::new(what)), remembered: None }, file: None }
 }
 
 /// Makes tasks.
@@ -276,8 +282,9 @@ impl Trees<'_> {
     fn hash(&self, mut file: ToHash, key: Option<Vec<u8>>) -> TreeTask {
         file.alone |= !self.shares;
         file.extended = self.session.args.blake3_is_extended();
-        let remembered = self.memory.zip(key).map(|(memory, key)| memory.look_up(key));
-        Task { tag: Tag { what: What::File, remembered }, file: Some(file) }
+        let remembered = self.memory.zip(key);
+        let remembered = remembered.map(|(memory, key)| Box::new(memory.look_up(key)));
+        Task { tag: Tag { what: None, remembered }, file: Some(file) }
     }
 
     fn tree(&self, root: PathBuf) -> Tasks<'_> {
@@ -351,15 +358,15 @@ impl Trees<'_> {
 
 /// The name of a task's file, as it is shown.
 pub(crate) fn name_of(task: &TreeTask) -> Vec<u8> {
-    match (&task.tag.what, &task.file) {
-        (What::Failed { path, .. } | What::Skipped(path, _), _) => path.clone(),
-        (What::Node(entry, _), _) => entry.path(),
-        (What::End(path, _), _) => path.as_os_str().as_bytes().to_vec(),
-        (What::File, Some(ToHash { place: Place::Entry(entry), .. })) => entry.path(),
-        (What::File, Some(ToHash { place: Place::Path(path), .. })) => {
+    match (task.tag.what.as_deref(), &task.file) {
+        (Some(What::Failed { path, .. } | What::Skipped(path, _)), _) => path.clone(),
+        (Some(What::Node(entry, _)), _) => entry.path(),
+        (Some(What::End(path, _)), _) => path.as_os_str().as_bytes().to_vec(),
+        (None, Some(ToHash { place: Place::Entry(entry), .. })) => entry.path(),
+        (None, Some(ToHash { place: Place::Path(path), .. })) => {
             path.as_os_str().as_bytes().to_vec()
         }
-        (What::File, None) => Vec::new(),
+        (None, None) => Vec::new(),
     }
 }
 

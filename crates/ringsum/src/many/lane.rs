@@ -32,6 +32,11 @@ const LARGE_THREADS_MAX: u32 = 4;
 /// start threads takes 0.4 ms, in which one core hashes 2 MiB.
 const SPREAD_BYTES_MIN: u64 = 64 << 20;
 
+/// And as long as the other processors have enough to do, only from this many: one thread takes 0.2 s for it, about as
+/// long as others for as many files as may wait for their turn. (A block on the thread that read it takes 0.16 s of
+/// processor time for each GB, several threads take 0.18 to 0.21.)
+const SPREAD_BYTES_MAX: u64 = 1 << 30;
+
 /// Threads for small files, per processor, as long as all is in the page cache.
 const WARM_THREADS_PER_CORE: u32 = 2;
 
@@ -506,7 +511,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let crew = self.crew;
         let options = crew.run.options.hash;
         let len = source.len().unwrap_or(0);
-        if len >= SPREAD_BYTES_MIN && crew.large.most > 1 && !crew.is_bounded {
+        let others_rest = len >= SPREAD_BYTES_MIN && crew.lane.is_hungry();
+        let is_worth_it = others_rest || len >= SPREAD_BYTES_MAX;
+        if is_worth_it && crew.large.most > 1 && !crew.is_bounded {
             let plan = sums::plan_sums(source, &options.config, algorithms)?;
             let observe = |bytes| (crew.run.options.progress)(Step::Bytes(bytes));
             let found = sums::sums_planned(&plan, &options.mode, algorithms, &observe)?;

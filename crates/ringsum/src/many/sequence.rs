@@ -196,7 +196,7 @@ impl<T: Send> Window<T> {
             // The sort is stable: where inodes say nothing, the order of the names stays.
             self.tickets.sort_by_key(Ticket::inode);
         }
-        let mut tickets = std::mem::take(&mut self.tickets).into_iter();
+        let mut tickets = self.tickets.drain(..);
         loop {
             let batch: Vec<_> = tickets.by_ref().take(BATCH).collect();
             if batch.is_empty() {
