@@ -106,7 +106,8 @@ def main():
             bench.group("Cold", commands, cold=True)
         if wants("warm"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}", short(one): one, short(two): two}
-            warming = f"xargs -0 cat < {names}"
+            # Directories, too: only some of the commands read them.
+            warming = f"find {tree} -type f -print0 | xargs -0 cat"
             bench.group("Warm", commands, cold=False, runs=2 * args.runs + 1, warming=warming)
         if wants("index"):
             subprocess.run(turns.shell(f"{ringsum} -r --index {index} {tree}"), check=True)

@@ -118,13 +118,17 @@ impl Default for Options {
 
 /// The hash of a whole input, of any length up to 2^64 - 1 bytes.
 #[derive(Debug, Clone)]
-pub struct Digest(blake3::OutputReader);
+pub struct Digest(Box<blake3::OutputReader>);
 
 impl Digest {
+    fn new(output: blake3::OutputReader) -> Digest {
+        Digest(Box::new(output))
+    }
+
     /// The usual 32 bytes.
     pub fn hash(&self) -> blake3::Hash {
         let mut bytes = [0; blake3::OUT_LEN];
-        self.0.clone().fill(&mut bytes);
+        self.reader().fill(&mut bytes);
         bytes.into()
     }
 
@@ -139,7 +143,7 @@ impl Digest {
 
     /// The extended output, from its start; `set_position` seeks in it.
     pub fn reader(&self) -> blake3::OutputReader {
-        self.0.clone()
+        (*self.0).clone()
     }
 }
 
@@ -228,7 +232,7 @@ pub fn hash_planned(
                 observe(block.bytes.len() as u64);
                 Ok(())
             })?;
-            Ok(Digest(hasher.finalize_xof()))
+            Ok(Digest::new(hasher.finalize_xof()))
         }
     }
 }
@@ -342,7 +346,7 @@ impl<'m> StreamTree<'m> {
         hasher.update(block.bytes);
         let len = block.bytes.len() as u64;
         if block.offset == 0 {
-            let all = Digest(hasher.finalize_xof());
+            let all = Digest::new(hasher.finalize_xof());
             *self.first.lock().unwrap_or_else(PoisonError::into_inner) = Some((len, all));
         }
         let subtree = Subtree::finish(block.offset, len, &hasher);
@@ -354,7 +358,7 @@ impl<'m> StreamTree<'m> {
     fn finish(self) -> Result<Digest, Error> {
         let tree = self.tree.into_inner().unwrap_or_else(PoisonError::into_inner);
         match self.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            None if tree.end() == 0 => Ok(Digest(self.mode.hasher().finalize_xof())),
+            None if tree.end() == 0 => Ok(Digest::new(self.mode.hasher().finalize_xof())),
             Some((len, all)) if len == tree.end() => Ok(all),
             _ => Ok(tree.finish()?),
         }

@@ -583,7 +583,7 @@ fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
 /// What is made of bytes that are all there.
 fn found_in(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -> Found {
     if algorithms.is_blake3() {
-        return Found::Read(Digest(mode.hasher().update(bytes).finalize_xof()));
+        return Found::Read(Digest::new(mode.hasher().update(bytes).finalize_xof()));
     }
     let mut running = Running::new(mode, algorithms);
     running.update(bytes);

@@ -210,7 +210,7 @@ impl Part {
 
     fn finish(self) -> Sum {
         match self {
-            Part::Blake3(hasher) => Sum::Blake3(Digest(hasher.finalize_xof())),
+            Part::Blake3(hasher) => Sum::Blake3(Digest::new(hasher.finalize_xof())),
             Part::Other(algorithm, digest) => Sum::Other(algorithm, digest.finish()),
         }
     }
@@ -250,7 +250,7 @@ impl Running {
 
     pub(crate) fn finish(self) -> Found {
         match self {
-            Running::Blake3(hasher) => Found::Read(Digest(hasher.finalize_xof())),
+            Running::Blake3(hasher) => Found::Read(Digest::new(hasher.finalize_xof())),
             Running::Each(parts) => Found::Each(parts.into_iter().map(Part::finish).collect()),
         }
     }

@@ -247,7 +247,7 @@ impl<'m> Tree<'m> {
                 if !self.overlaps && l == r && self.chunks.div_ceil(1 << l) == 2 =>
             {
                 let mode = self.mode.hazmat();
-                Ok(Digest(hazmat::merge_subtrees_root_xof(&left, &right, mode)))
+                Ok(Digest::new(hazmat::merge_subtrees_root_xof(&left, &right, mode)))
             }
             _ => Err(TreeError::Incomplete),
         }

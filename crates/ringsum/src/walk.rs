@@ -32,6 +32,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 
 use ahead::{BUFFER_BYTES, Listed, Shared, Unread};
 pub(crate) use directory::Swapped;
@@ -136,11 +137,15 @@ pub enum Kind {
     Failed(io::Error),
 }
 
+/// A name. Four of five in an installed system have no more bytes than fit in here without memory of their own, which
+/// one thread would take and another give back.
+type Name = SmallVec<[u8; 32]>;
+
 /// An entry of the tree.
 pub struct Entry {
     directory: Arc<Directory>,
     handle: Option<Arc<Handle>>,
-    name: Box<[u8]>,
+    name: Name,
     kind: Kind,
     inode: u64,
     device: u64,

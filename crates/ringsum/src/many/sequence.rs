@@ -120,7 +120,7 @@ impl<'a, T: Send> Run<'a, T> {
             let ticket = Ticket::new(number, task, bytes);
             number += 1;
             let Some(file) = &ticket.task().file else {
-                self.finish(ticket);
+                self.finish([ticket]);
                 continue;
             };
             let device = (file.is_regular && !file.alone).then_some(file.device);
@@ -166,9 +166,9 @@ impl<'a, T: Send> Run<'a, T> {
         own.unwrap_or(&self.options.algorithms)
     }
 
-    /// A task is done.
-    pub(super) fn finish(&self, ticket: Ticket<T>) {
-        self.turns.finish(ticket.number, ticket.outcome, ticket.bytes);
+    /// Tasks are done.
+    pub(super) fn finish(&self, tickets: impl IntoIterator<Item = Ticket<T>>) {
+        self.turns.finish(tickets);
     }
 
     /// Whether nobody wants to be told any more.

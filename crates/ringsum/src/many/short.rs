@@ -92,9 +92,10 @@ impl<T: Send> ShortFiles<T> {
         let inputs: Vec<_> =
             self.waiting.iter().map(|file| &self.buffer[file.bytes.clone()]).collect();
         let hashes = self.multi_buffer.hash(&inputs);
-        for (Waiting { ticket, stamp, device, .. }, hash) in self.waiting.drain(..).zip(hashes) {
-            let found = Found::Hash(hash);
-            ticket::finish(run, ticket, Ok(Hashed { found, stamp, device }));
-        }
+        let hashed = self.waiting.drain(..).zip(hashes).map(|(file, hash)| {
+            let Waiting { ticket, stamp, device, .. } = file;
+            (ticket, Hashed { found: Found::Hash(hash), stamp, device })
+        });
+        ticket::finish_all(run, hashed);
     }
 }

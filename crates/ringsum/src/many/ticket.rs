@@ -59,6 +59,15 @@ pub(super) fn finish<T: Send>(
             None => return,
         }
     }
+    run.finish([with_result(run, ticket, result)]);
+}
+
+/// A ticket of a task that is done.
+fn with_result<T: Send>(
+    run: &Run<'_, T>,
+    mut ticket: Ticket<T>,
+    result: Result<Hashed, Failure>,
+) -> Ticket<T> {
     if let Some(file) = &mut ticket.outcome.task.file {
         file.let_go();
     }
@@ -66,7 +75,19 @@ pub(super) fn finish<T: Send>(
     let known = known.and_then(|hashed| Some(hashed.stamp?.len)).unwrap_or(0);
     (run.options.progress)(Step::File { known });
     ticket.outcome.result = Some(result);
-    run.finish(ticket);
+    ticket
+}
+
+/// Tasks are done, and have hashes.
+pub(super) fn finish_all<T: Send>(
+    run: &Run<'_, T>,
+    hashed: impl IntoIterator<Item = (Ticket<T>, Hashed)>,
+) {
+    let hashed = hashed.into_iter();
+    // (All of it is done before anybody else has to wait.)
+    let tickets: Vec<_> =
+        hashed.map(|(ticket, hashed)| with_result(run, ticket, Ok(hashed))).collect();
+    run.finish(tickets);
 }
 
 /// The ticket, unless its hash is known: then it is done.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
+use super::ticket::Ticket;
 use super::{Outcome, WAITING_MAX, lock};
 
 /// Takes outcomes as they come, and gives them on in the order of their numbers. `deliver` returns
@@ -65,26 +66,28 @@ impl<'a, T> Turns<'a, T> {
         lock(&self.state)
     }
 
-    /// Task `number` is done, which was begun with so many bytes.
-    pub(super) fn finish(&self, number: u64, outcome: Box<Outcome<T>>, bytes: usize) {
+    /// Tasks are done.
+    pub(super) fn finish(&self, tickets: impl IntoIterator<Item = Ticket<T>>) {
         let mut state = self.state();
-        if state.is_stopped {
-            return;
-        }
-        if self.unordered {
-            state.is_stopped = !(self.deliver)(*outcome);
-            state.base += 1;
-            state.bytes -= bytes;
-            self.make_room(&mut state);
-            return;
-        }
-        let place = (number - state.base) as usize;
-        if state.turns.len() <= place {
-            state.turns.resize_with(place + 1, || None);
-        }
-        state.turns[place] = Some((outcome, bytes));
-        if place == 0 {
-            self.tell(&mut state);
+        for Ticket { number, outcome, bytes, .. } in tickets {
+            if state.is_stopped {
+                return;
+            }
+            if self.unordered {
+                state.is_stopped = !(self.deliver)(*outcome);
+                state.base += 1;
+                state.bytes -= bytes;
+                self.make_room(&mut state);
+                continue;
+            }
+            let place = (number - state.base) as usize;
+            if state.turns.len() <= place {
+                state.turns.resize_with(place + 1, || None);
+            }
+            state.turns[place] = Some((outcome, bytes));
+            if place == 0 {
+                self.tell(&mut state);
+            }
         }
     }
 
@@ -172,9 +175,11 @@ mod tests {
     use super::*;
     use crate::many::{Failure, Task};
 
-    fn outcome(tag: u64) -> Box<Outcome<u64>> {
-        let result = Some(Err(Failure::Alone(String::new())));
-        Box::new(Outcome { task: Task { tag, file: None }, result })
+    /// A task that is done, which was begun with so many bytes.
+    fn done(number: u64, bytes: usize) -> [Ticket<u64>; 1] {
+        let mut ticket = Ticket::new(number, Task { tag: number, file: None }, bytes);
+        ticket.outcome.result = Some(Err(Failure::Alone(String::new())));
+        [ticket]
     }
 
     fn told(unordered: bool, run: impl FnOnce(&Turns<'_, u64>)) -> Vec<u64> {
@@ -192,7 +197,7 @@ mod tests {
         let numbers = [3, 1, 0, 2, 5, 4];
         let finish = |order: &Turns<'_, u64>| {
             for number in numbers {
-                order.finish(number, outcome(number), 0);
+                order.finish(done(number, 0));
             }
         };
         assert_eq!(told(false, finish), [0, 1, 2, 3, 4, 5]);
@@ -203,12 +208,14 @@ mod tests {
     fn a_stop_tells_of_what_is_done_and_of_nothing_more() {
         let told = told(false, |order| {
             for number in [0, 4, 2] {
-                order.finish(number, outcome(number), 0);
+                order.finish(done(number, 0));
             }
             // It says something about those before it, too.
-            order.finish(3, Box::new(Outcome { result: None, ..*outcome(3) }), 0);
+            let [mut last] = done(3, 0);
+            last.outcome.result = None;
+            order.finish([last]);
             Stop::of(order).now();
-            order.finish(1, outcome(1), 0);
+            order.finish(done(1, 0));
             assert!(order.is_stopped() && !order.wait_for_room(1 << 40, 1));
         });
         assert_eq!(told, [0, 2, 4]);
@@ -219,13 +226,13 @@ mod tests {
         told(false, |order| {
             let bound = WAITING_MAX as u64;
             assert!(order.has_room(bound - 1) && !order.has_room(bound));
-            order.finish(0, outcome(0), 0);
+            order.finish(done(0, 0));
             assert!(order.has_room(bound) && order.wait_for_room(bound, 0));
         });
         // Whichever it is, if nothing waits for its turn.
         told(true, |order| {
             let bound = WAITING_MAX as u64;
-            order.finish(bound - 1, outcome(bound - 1), 0);
+            order.finish(done(bound - 1, 0));
             assert!(order.has_room(bound) && !order.has_room(bound + 1));
         });
     }
@@ -237,10 +244,10 @@ mod tests {
                 let bound = order.bytes_max;
                 // Whatever it takes, the first has room.
                 assert!(order.wait_for_room(0, 2 * bound) && !order.has_room(1));
-                order.finish(0, outcome(0), 2 * bound);
+                order.finish(done(0, 2 * bound));
                 assert!(order.wait_for_room(1, bound - 1) && order.wait_for_room(2, 1));
                 assert!(!order.has_room(3));
-                order.finish(1, outcome(1), bound - 1);
+                order.finish(done(1, bound - 1));
                 assert!(order.has_room(3));
             });
             assert_eq!(told, [0, 1]);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::{Entry, Kind, lock};
+use super::{Entry, Kind, Name, lock};
 
 /// Names put together for one `openat2` when a directory is opened again, or a quarter of those that
 /// are left, if that is more. Each such step leaves a descriptor that is remembered for a while,
@@ -130,8 +130,8 @@ impl Directory {
     /// The entry that says that it could not be read.
     pub(super) fn failed(self: &Arc<Directory>, error: io::Error) -> Entry {
         let (directory, name) = match &self.parent {
-            Some(parent) => (parent, self.name.clone()),
-            None => (self, Box::default()),
+            Some(parent) => (parent, Name::from_slice(&self.name)),
+            None => (self, Name::new()),
         };
         Entry {
             directory: Arc::clone(directory),
