@@ -66,8 +66,8 @@ pub struct Shared {
 
 impl Shared {
     /// Gathers the facts of the device that `samples` are on, and chooses. The samples are regular files
-    /// with content, far from each other where possible; whether the device turns, three or more
-    /// can show.
+    /// with content, far from each other where possible: whether the device turns, a dozen show, of which two are
+    /// read as a rule.
     ///
     /// # Errors
     ///
