@@ -125,7 +125,7 @@ pub(crate) fn report_extra(
     let (hashes, alone) = (!listed.missing.is_empty(), !session.shares());
     let mut directories = Directories::default();
     let algorithms = missing.algorithms;
-    let extended = session.args.seek.saturating_add(KEY_BYTES as u64) > blake3::OUT_LEN as u64;
+    let extended = listed.missing.iter().any(|entry| entry.is_extended(session.args.seek));
     let tasks = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));

@@ -339,6 +339,31 @@ fn where_missing_files_have_gone() {
 }
 
 #[test]
+fn files_that_have_gone_are_known_by_digests_of_any_length() {
+    let scratch = Scratch::new();
+    let names: Vec<_> = (10..50).map(|i| format!("file {i}")).collect();
+    scratch.make_dir("old");
+    for name in &names {
+        scratch.write(format!("old/{name}"), name);
+    }
+    for seek in ["0", "20"] {
+        for length in ["16", "32", "64"] {
+            let args = ["--tag", "--length", length, "--seek", seek, "-r", "old"];
+            let list = scratch.run(&args);
+            scratch.write("list", list.stdout());
+            fs::rename(scratch.join("old"), scratch.join("new")).unwrap();
+            let args =
+                ["--check", "list", "--seek", seek, "--ignore-missing", "--report-extra", "new"];
+            let found = scratch.run(&args);
+            let moved = |name: &String| format!("old/{name}: MOVED to new/{name}\n");
+            let moved: String = names.iter().map(moved).collect();
+            assert_eq!(found.stdout(), moved, "{length} bytes from {seek} on");
+            fs::rename(scratch.join("new"), scratch.join("old")).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_looked_through_is_a_failure() {
     let (scratch, ok) = listed();
     let output = scratch.run(&["-c", "list", "--report-extra=nowhere"]);
