@@ -107,7 +107,10 @@ impl<'a, T> Turns<'a, T> {
     }
 
     fn make_room(&self, state: &mut State<T>) {
-        self.is_stopped.store(state.is_stopped, Ordering::Relaxed);
+        // (Never back: who stops says so before it has the lock.)
+        if state.is_stopped {
+            self.is_stopped.store(true, Ordering::Relaxed);
+        }
         // A call of the kernel, which most of the time nobody needs.
         if std::mem::take(&mut state.is_full) {
             self.moved.notify_all();
