@@ -335,7 +335,8 @@ impl SharedReader<'_> {
 
     /// Reads the files of `feed` until it gives no more for now, and gives each block to `block`, in any
     /// order; other readers may do the same with other blocks of the same file. `done` is told of each
-    /// file once: when all of its blocks were consumed and it is still what it was, or that it failed.
+    /// file once: when all of its blocks were consumed and it is still what it was, or that it failed. Of a file of
+    /// one block that is right after that block, before the next of any file.
     ///
     /// # Errors
     ///

@@ -463,7 +463,7 @@ impl Args {
         self.length.unwrap_or(blake3::OUT_LEN as u64)
     }
 
-    /// Whether other bytes of BLAKE3's output are wanted than the first 32, or so as they are.
+    /// Whether anything else of BLAKE3's output is wanted than the first 32 bytes in hexadecimal digits.
     pub(crate) fn blake3_is_extended(&self) -> bool {
         let out = blake3::OUT_LEN as u64;
         self.raw || self.seek > 0 || self.blake3_bytes() != out

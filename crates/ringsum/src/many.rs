@@ -97,7 +97,8 @@ pub struct ToHash {
     pub is_regular: bool,
     /// Whether it is read alone though it is a regular file.
     pub alone: bool,
-    /// More of BLAKE3's output is wanted than the usual 32 bytes.
+    /// Other bytes of BLAKE3's output may be asked for than the usual 32: otherwise they may not be there
+    /// ([`Found::Hash`]).
     pub extended: bool,
     /// What to make of it, if that is something else than of the others.
     pub algorithms: Option<Algorithms>,
@@ -163,7 +164,7 @@ impl Hashed {
         }
     }
 
-    /// BLAKE3's extended output; `None` where the file was not read, or not for that.
+    /// BLAKE3's extended output; `None` where the file was not read, or not for that: see [`ToHash::extended`].
     pub fn digest(&self) -> Option<&Digest> {
         match &self.found {
             Found::Read(digest) => Some(digest),
@@ -175,12 +176,15 @@ impl Hashed {
         }
     }
 
-    /// What `algorithm` made of it, of BLAKE3 so many bytes from `seek` on; `None` if that was not wanted.
+    /// What `algorithm` made of it, of BLAKE3 so many bytes from `seek` on; `None` if that was not wanted
+    /// ([`ToHash::algorithms`], [`ToHash::extended`]).
     pub fn value(&self, algorithm: Algorithm, seek: u64, len: usize) -> Option<Vec<u8>> {
         if algorithm == Algorithm::Blake3 {
             if let Found::Hash(hash) = &self.found {
                 let start = usize::try_from(seek).ok()?;
-                return Some(hash.as_bytes().get(start..start.checked_add(len)?)?.to_vec());
+                let bytes = hash.as_bytes().get(start..start.checked_add(len)?);
+                debug_assert!(bytes.is_some(), "more was asked for than was wanted");
+                return bytes.map(<[u8]>::to_vec);
             }
             return self.digest().map(|digest| digest.bytes(seek, len));
         }

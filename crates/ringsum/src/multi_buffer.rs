@@ -123,8 +123,7 @@ struct Nodes {
     count: usize,
 }
 
-/// Hashes short inputs side by side: as many as there are give the lanes of the processor enough to do, some
-/// dozen.
+/// Hashes short inputs side by side. Some dozen at once keep all lanes of the processor busy.
 ///
 /// ```
 /// use ringsum::{Mode, MultiBuffer};

@@ -35,7 +35,7 @@ const SPREAD_BYTES_MIN: u64 = 64 << 20;
 /// And as long as the other processors have enough to do, only from this many: one thread takes 0.2 s for it, about as
 /// long as others for as many files as may wait for their turn. (A block on the thread that read it takes 0.16 s of
 /// processor time for each GB, several threads take 0.18 to 0.21.)
-const SPREAD_BYTES_MAX: u64 = 1 << 30;
+const SPREAD_ALWAYS_BYTES: u64 = 1 << 30;
 
 /// Threads for small files, per processor, as long as all is in the page cache.
 const WARM_THREADS_PER_CORE: u32 = 2;
@@ -380,7 +380,7 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
 struct Worker<'w, 'c, 'r, T> {
     crew: &'w Crew<'c, 'r, T>,
     reader: Result<SharedReader<'w>, ErrorKind>,
-    /// And what there is for others, which are read without a ring.
+    /// What is read without a ring, and what is hashed together.
     short: ShortFiles<T>,
     /// Files in a row that were not in the page cache, or that were.
     cold: u32,
@@ -496,8 +496,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             Ok(true) => {
                 (run.options.progress)(Step::Bytes(len));
                 if is_short {
-                    let start = self.short.end();
-                    self.short.push(ticket, source, start);
+                    let kept = self.short.kept(len as usize);
+                    self.short.push(ticket, source, kept);
                 } else {
                     let algorithms = run.algorithms_of(ticket.task());
                     let found = found_in(&run.options.hash.mode, algorithms, buffer);
@@ -515,7 +515,7 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let options = crew.run.options.hash;
         let len = source.len().unwrap_or(0);
         let others_rest = len >= SPREAD_BYTES_MIN && crew.lane.is_hungry();
-        let is_worth_it = others_rest || len >= SPREAD_BYTES_MAX;
+        let is_worth_it = others_rest || len >= SPREAD_ALWAYS_BYTES;
         if is_worth_it && crew.large.most > 1 && !crew.is_bounded {
             let plan = sums::plan_sums(source, &options.config, algorithms)?;
             let observe = |bytes| (crew.run.options.progress)(Step::Bytes(bytes));
@@ -551,7 +551,8 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             if run.is_stopped() {
                 return Err(NOT_WANTED.into());
             }
-            match reading.is_all(&block) && reading.is_short(run, &short.borrow()) {
+            let is_short = reading.is_all(&block) && reading.is_short(run, &short.borrow());
+            match is_short {
                 true => reading.keep(short.borrow_mut().keep(run, block.bytes)),
                 false => reading.add(mode, &block)?,
             }
@@ -561,10 +562,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let done = |reading: &Reading<'c, T>, source: &Source, result: Result<(), ErrorKind>| {
             let Some(ticket) = lock(&reading.ticket).take() else { return };
             if result.is_ok()
-                && let Some(start) = reading.kept()
+                && let Some(kept) = reading.kept()
             {
-                // (One block is all of it, and nothing came after that.)
-                return short.borrow_mut().push(ticket, source, start);
+                return short.borrow_mut().push(ticket, source, kept);
             }
             let result = match result {
                 Ok(()) => reading.found().map(|found| Hashed::read(found, source)),
@@ -574,7 +574,9 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
             };
             finish_opened(run, ticket, source, result);
         };
-        match reader.read(feed, block, done) {
+        let read = reader.read(feed, block, done);
+        self.short.hash(run);
+        match read {
             Ok(()) => true,
             Err(error) => {
                 self.reader = Err(error);

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use blockring::{Block, BoxError, Source};
 
 use super::sequence::Run;
-use super::short::ShortFiles;
+use super::short::{Kept, ShortFiles};
 use super::ticket::Ticket;
 use super::{Failure, Found, found_in, lock};
 use crate::sums::Running;
@@ -26,7 +26,7 @@ enum Hashing<'m> {
     /// It came in one block.
     Whole(Found),
     /// The same, and it is hashed later: where it was put.
-    Kept(usize),
+    Kept(Kept),
     Parts(Tree<'m>),
     InOrder(InOrder),
 }
@@ -68,14 +68,14 @@ impl<'m, T: Send> Reading<'m, T> {
     }
 
     /// Takes down that the one block of the file was put somewhere, to be hashed later.
-    pub(super) fn keep(&self, start: usize) {
-        *lock(&self.hashing) = Hashing::Kept(start);
+    pub(super) fn keep(&self, kept: Kept) {
+        *lock(&self.hashing) = Hashing::Kept(kept);
     }
 
     /// Where that is.
-    pub(super) fn kept(&self) -> Option<usize> {
+    pub(super) fn kept(&self) -> Option<Kept> {
         match *lock(&self.hashing) {
-            Hashing::Kept(start) => Some(start),
+            Hashing::Kept(kept) => Some(kept),
             _ => None,
         }
     }

@@ -1,4 +1,5 @@
-//! Short files of one thread: read one after another into one buffer, and hashed side by side.
+//! What one thread reads without a ring, and the short files that it reads in any way: those are kept one after
+//! another in one buffer, and hashed side by side.
 
 use std::ops::Range;
 
@@ -19,6 +20,16 @@ pub(super) struct ShortFiles<T> {
     /// What it is when there is something to read.
     buffer_bytes: usize,
     waiting: Vec<Waiting<T>>,
+    /// How often room was made.
+    rooms: u64,
+}
+
+/// Where the content of a file is, until more room is made.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    start: usize,
+    len: usize,
+    room: u64,
 }
 
 /// A file that has been read, and was unchanged after that.
@@ -32,7 +43,7 @@ struct Waiting<T> {
 impl<T: Send> ShortFiles<T> {
     pub(super) fn new(mode: &Mode, buffer_bytes: usize) -> ShortFiles<T> {
         let multi_buffer = MultiBuffer::new(mode);
-        ShortFiles { multi_buffer, buffer: Vec::new(), buffer_bytes, waiting: Vec::new() }
+        ShortFiles { multi_buffer, buffer: Vec::new(), buffer_bytes, waiting: Vec::new(), rooms: 0 }
     }
 
     /// Gives its memory back until there is something to read.
@@ -60,35 +71,46 @@ impl<T: Send> ShortFiles<T> {
         if end > self.buffer.len() || (end > TOGETHER_BYTES && !self.waiting.is_empty()) {
             self.hash(run);
         }
+        self.rooms += 1;
         let start = self.end();
         &mut self.buffer[start..start + len]
     }
 
-    /// Copies the content of a file, and returns where it starts.
-    pub(super) fn keep(&mut self, run: &Run<'_, T>, bytes: &[u8]) -> usize {
+    /// Copies the content of a file.
+    pub(super) fn keep(&mut self, run: &Run<'_, T>, bytes: &[u8]) -> Kept {
         self.room(run, bytes.len()).copy_from_slice(bytes);
-        self.end()
+        self.kept(bytes.len())
     }
 
-    /// The content of this file is what was put last into [`room`](ShortFiles::room), at `start`.
+    /// So many bytes were put into the last [`room`](ShortFiles::room).
+    pub(super) fn kept(&self, len: usize) -> Kept {
+        Kept { start: self.end(), len, room: self.rooms }
+    }
+
+    /// The content of this file, which is unchanged, is what was kept last.
     ///
     /// # Panics
     ///
-    /// When the next one does not start there: other bytes would be taken for its content.
-    pub(super) fn push(&mut self, ticket: Ticket<T>, source: &Source, start: usize) {
-        assert_eq!(start, self.end(), "where a short file starts");
-        let bytes = start..start + source.len().unwrap_or(0) as usize;
+    /// When something else was kept since, or another length: other bytes would be taken for its content.
+    pub(super) fn push(&mut self, ticket: Ticket<T>, source: &Source, kept: Kept) {
+        let Kept { start, len, room } = kept;
+        assert_eq!((room, start), (self.rooms, self.end()), "what was kept last");
+        assert_eq!(Some(len as u64), source.len(), "what was kept of a file");
+        let bytes = start..start + len;
         let (stamp, device) = (Hashed::stamp_of(source), source.device());
         self.waiting.push(Waiting { ticket, stamp, device, bytes });
     }
 
     /// Where what has been read ends, and the next starts.
-    pub(super) fn end(&self) -> usize {
+    fn end(&self) -> usize {
         self.waiting.last().map_or(0, |file| file.bytes.end)
     }
 
     /// Hashes what has been read.
     pub(super) fn hash(&mut self, run: &Run<'_, T>) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let inputs: Vec<_> =
             self.waiting.iter().map(|file| &self.buffer[file.bytes.clone()]).collect();
         let hashes = self.multi_buffer.hash(&inputs);
@@ -97,5 +119,85 @@ impl<T: Send> ShortFiles<T> {
             (ticket, Hashed { found: Found::Hash(hash), stamp, device })
         });
         ticket::finish_all(run, hashed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use blockring::{CacheMode, Config};
+
+    use super::*;
+    use crate::many::{ManyOptions, hash_many, look_at};
+    use crate::{Algorithms, Options};
+
+    /// Lengths on both sides of what is hashed together, and of what is put side by side at once.
+    fn lens() -> Vec<usize> {
+        let around = [0_usize, 1, 64, 1024, 4096, 12 << 10, 48 << 10, 64 << 10, 256 << 10, 600_000];
+        let mut lens: Vec<_> =
+            around.iter().flat_map(|len| [len + 1, *len, len.saturating_sub(1)]).collect();
+        lens.extend((0..400).map(|i| i * 7919 % 60_000));
+        lens
+    }
+
+    #[test]
+    fn each_file_has_its_own_hash_however_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let lens = lens();
+        let content =
+            |i: usize| -> Vec<u8> { (0..lens[i]).map(|at| ((at + i) % 251) as u8).collect() };
+        for i in 0..lens.len() {
+            fs::write(folder.path().join(i.to_string()), content(i)).unwrap();
+        }
+        for cache in [None, Some(CacheMode::Buffered), Some(CacheMode::Direct)] {
+            let config = Config { cache, ..Config::default() };
+            let options = ManyOptions {
+                hash: &Options { config, ..Options::default() },
+                algorithms: Algorithms::default(),
+                jobs: Some(3),
+                unordered: false,
+                weigh: |_| 0,
+                known: None,
+                // (Where there are no direct reads.)
+                alone: &|_| Err(crate::many::Failure::Alone("not together".to_owned())),
+                again: None,
+                device: &|_, _| (),
+                progress: &|_| (),
+            };
+            let tasks = (0..lens.len()).map(|tag| {
+                let file = look_at(&folder.path().join(tag.to_string())).unwrap();
+                Some(Task { tag, file })
+            });
+            let (mut together, mut alone) = (0, 0);
+            let told = hash_many(
+                tasks,
+                &options,
+                |outcome| {
+                    let i = outcome.task.tag;
+                    match outcome.result.expect("each is a file") {
+                        Ok(hashed) => {
+                            let expected = blake3::hash(&content(i));
+                            assert_eq!(
+                                hashed.hash(),
+                                Some(expected),
+                                "{cache:?}: {} bytes",
+                                lens[i]
+                            );
+                            together += u32::from(matches!(hashed.found, Found::Hash(_)));
+                        }
+                        Err(_) => alone += 1,
+                    }
+                    Ok::<(), ()>(())
+                },
+                None,
+            );
+            told.unwrap();
+            let is_fast = MultiBuffer::new(&Mode::Hash).input_bytes_max() > 0;
+            match alone {
+                0 => assert_eq!(together > 100, is_fast, "{cache:?}: {together} together"),
+                _ => eprintln!("SKIP {cache:?}: {alone} files are not read together here"),
+            }
+        }
     }
 }
