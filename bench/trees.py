@@ -9,7 +9,7 @@ install b3sum), `find`, `xargs`, and `cargo build --release`.
 
 Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike.
 Raw samples go to OUT/trees.jsonl (default: bench/runs/DATE-HOST), the table to OUT/trees.md. Nothing else
-should run meanwhile. Groups: cold, warm, index, engines, scale (folders scale-10000, scale-100000 and
+should run meanwhile. Groups: cold, alone (nothing else in between), warm, index, engines, scale (folders scale-10000, scale-100000 and
 scale-1000000 beside TREE's parent, with so many empty and tiny files each, where they are there).
 """
 
@@ -104,6 +104,9 @@ def main():
                 short(many): many,
             }
             bench.group("Cold", commands, cold=True)
+        if wants("alone"):
+            commands = {"ringsum -r": f"{ringsum} -r {tree}"}
+            bench.group("Cold, by itself", commands, cold=True, runs=2 * args.runs + 1)
         if wants("warm"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}", short(one): one, short(two): two}
             # Directories, too: only some of the commands read them.

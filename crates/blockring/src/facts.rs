@@ -45,7 +45,8 @@ pub(crate) struct Facts {
     pub(crate) direct_file: Option<File>,
     /// What `queue/rotational` says; `None` where there is no such file, or it means nothing.
     pub(crate) rotational: Option<bool>,
-    /// Time of scattered direct reads of 4 KiB, the second shortest of up to six; taken only where `rotational` says 1.
+    /// Time of scattered direct reads of 4 KiB, the second shortest of several; taken only where
+    /// `rotational` says 1.
     pub(crate) seek: Option<Duration>,
     /// Why `RWF_DONTCACHE` cannot be used here, if it cannot. Known only where it may be needed.
     pub(crate) dontcache: Result<(), String>,

@@ -143,8 +143,7 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
     }
 }
 
-/// Files that a device is judged by. Two of them are read, where it does not turn and nobody else is at work: a disk is
-/// looked at for some 0.1 s.
+/// Files that a device is judged by. Two of them are read, where it does not turn and nobody else is at work.
 const SAMPLES: usize = 12;
 
 /// Some files with content, far from each other in the batch.
