@@ -1,7 +1,7 @@
 //! Who is told of next: what is done waits for what came before it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use super::ticket::Ticket;
@@ -16,17 +16,18 @@ pub(super) struct Turns<'a, T> {
     deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     state: Mutex<State<T>>,
     moved: Condvar,
+    /// In order: the number of the first that is not done. Otherwise: how many were told of. Changed by who has
+    /// the state; who begins tasks only looks, and does not wait for those who tell of others.
+    base: AtomicU64,
+    /// What the tasks take that are begun and not told of yet, in bytes. Made less by who has the state.
+    bytes: AtomicUsize,
     /// Nobody wants any more: the same as in the state, for who only looks.
     is_stopped: AtomicBool,
 }
 
 struct State<T> {
-    /// In order: the number of the first that is not done. Otherwise: how many were told of.
-    base: u64,
-    /// What has become of the tasks from there on, in order.
+    /// What has become of the tasks from `base` on, in order.
     turns: VecDeque<Option<Done<T>>>,
-    /// What the tasks take that are begun and not told of yet, in bytes.
-    bytes: usize,
     /// Nobody wants any more.
     is_stopped: bool,
     /// Somebody waits for room.
@@ -36,28 +37,20 @@ struct State<T> {
 /// A task that is done, and what it takes, in bytes.
 type Done<T> = (Box<Outcome<T>>, usize);
 
-impl<T> State<T> {
-    /// Whether another may be begun; one always may.
-    fn has_room(&self, number: u64, bytes_max: usize) -> bool {
-        let waiting = number - self.base;
-        self.is_stopped || waiting == 0 || (waiting < WAITING_MAX as u64 && self.bytes < bytes_max)
-    }
-}
-
 impl<'a, T> Turns<'a, T> {
     pub(super) fn new(
         unordered: bool,
         bytes_max: usize,
         deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Turns<'a, T> {
-        let state =
-            State { base: 0, turns: VecDeque::new(), bytes: 0, is_stopped: false, is_full: false };
         Turns {
             unordered,
             bytes_max,
             deliver,
-            state: Mutex::new(state),
+            state: Mutex::new(State { turns: VecDeque::new(), is_stopped: false, is_full: false }),
             moved: Condvar::new(),
+            base: AtomicU64::new(0),
+            bytes: AtomicUsize::new(0),
             is_stopped: AtomicBool::new(false),
         }
     }
@@ -75,12 +68,11 @@ impl<'a, T> Turns<'a, T> {
             }
             if self.unordered {
                 state.is_stopped = !(self.deliver)(*outcome);
-                state.base += 1;
-                state.bytes -= bytes;
+                self.told(bytes);
                 self.make_room(&mut state);
                 continue;
             }
-            let place = (number - state.base) as usize;
+            let place = (number - self.base.load(Ordering::Relaxed)) as usize;
             if state.turns.len() <= place {
                 state.turns.resize_with(place + 1, || None);
             }
@@ -93,17 +85,20 @@ impl<'a, T> Turns<'a, T> {
 
     /// Tells of all whose turn it is.
     fn tell(&self, state: &mut State<T>) {
-        while let Some(turn @ Some(_)) = state.turns.front_mut() {
-            let outcome = turn.take();
+        while let Some((outcome, bytes)) = state.turns.front_mut().and_then(Option::take) {
             state.turns.pop_front();
-            state.base += 1;
-            let Some((outcome, bytes)) = outcome else { continue };
-            state.bytes -= bytes;
+            self.told(bytes);
             if !state.is_stopped {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
         }
         self.make_room(state);
+    }
+
+    /// One more was told of, which has taken so many bytes. For who has the state.
+    fn told(&self, bytes: usize) {
+        self.base.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn make_room(&self, state: &mut State<T>) {
@@ -117,21 +112,27 @@ impl<'a, T> Turns<'a, T> {
         }
     }
 
-    /// Whether task `number` may be begun without too many waiting for their turn.
+    /// Whether task `number` may be begun without too many waiting for their turn; one always may.
     pub(super) fn has_room(&self, number: u64) -> bool {
-        self.state().has_room(number, self.bytes_max)
+        let waiting = number - self.base.load(Ordering::Relaxed);
+        let is_in_bounds =
+            || waiting < WAITING_MAX as u64 && self.bytes.load(Ordering::Relaxed) < self.bytes_max;
+        waiting == 0 || is_in_bounds() || self.is_stopped()
     }
 
     /// Waits until task `number` may be begun, which takes so many bytes until it is told of. False: nobody
-    /// wants it any more.
+    /// wants it any more. For one thread, which begins all of them.
     pub(super) fn wait_for_room(&self, number: u64, bytes: usize) -> bool {
-        let mut state = self.state();
-        while !state.has_room(number, self.bytes_max) {
-            state.is_full = true;
-            state = self.moved.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !self.has_room(number) {
+            let mut state = self.state();
+            // (Room is made, and a stop told of, by who has the state: neither is missed.)
+            while !self.has_room(number) {
+                state.is_full = true;
+                state = self.moved.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
         }
-        state.bytes += bytes;
-        !state.is_stopped
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        !self.is_stopped()
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -141,7 +142,7 @@ impl<'a, T> Turns<'a, T> {
     /// Of so many tasks, those that nobody was told of, though nobody stopped: there are none.
     pub(super) fn lost(&self, tasks: u64) -> u64 {
         let state = self.state();
-        if state.is_stopped { 0 } else { tasks - state.base }
+        if state.is_stopped { 0 } else { tasks - self.base.load(Ordering::Relaxed) }
     }
 
     /// Tells of all files that are done, whether or not it is their turn, and of nothing more: what
