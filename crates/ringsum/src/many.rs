@@ -12,6 +12,7 @@
 
 mod again;
 mod budget;
+mod known;
 mod lane;
 mod queue;
 mod reading;

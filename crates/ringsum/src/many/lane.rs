@@ -15,11 +15,12 @@ use std::thread::{self, Scope};
 use blockring::{Block, ErrorKind, Feed, Member, Shared, SharedReader, Source};
 
 use super::budget::Share;
+use super::known;
 use super::queue::Queue;
 use super::reading::Reading;
 use super::sequence::Run;
 use super::short::ShortFiles;
-use super::ticket::{Ticket, finish_opened, hash_alone, open, unless_known};
+use super::ticket::{Ticket, finish_opened, hash_alone, open};
 use super::{Failure, Hashed, OTHER_DESCRIPTORS, Step, When, found_in, lock};
 use crate::sums::Running;
 use crate::{Algorithms, sums};
@@ -64,8 +65,8 @@ pub(super) type Batch<T> = Vec<Ticket<T>>;
 
 /// What is to be done on one device.
 pub(super) struct Lane<T> {
-    share: Share,
-    batches: Queue<Batch<T>>,
+    pub(super) share: Share,
+    pub(super) batches: Queue<Batch<T>>,
     large: Queue<Large<T>>,
 }
 
@@ -109,54 +110,28 @@ pub(super) fn work_alone<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
 /// Works on a lane until there is nothing more to do.
 pub(super) fn work<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) {
     // Until there is a file with content, there is nothing to choose by.
-    while let Some(batch) = lane.batches.pop(&mut || ()) {
-        let batch: Vec<_> =
-            batch.into_iter().filter_map(|ticket| unless_known(run, ticket)).collect();
-        let samples = samples(&batch);
-        if samples.is_empty() {
-            for ticket in batch {
-                if let Some((ticket, source)) = open(run, ticket, false) {
-                    let result = hash_empty(run, &ticket, &source);
-                    finish_opened(run, ticket, &source, result);
-                }
+    let Some((batch, samples)) = known::first_to_read(run, lane) else { return };
+    match Shared::choose(&samples, &lane.share.config) {
+        Ok(mut shared) => {
+            drop(samples);
+            if let Some(bytes) = lane.share.small {
+                shared.bound_small(bytes / 2);
             }
-            continue;
+            (run.options.device)(&shared, When::Before);
+            Crew::work(run, lane, &shared, batch);
+            (run.options.device)(&shared, When::After);
         }
-        match Shared::choose(&samples, &lane.share.config) {
-            Ok(mut shared) => {
-                drop(samples);
-                if let Some(bytes) = lane.share.small {
-                    shared.bound_small(bytes / 2);
-                }
-                (run.options.device)(&shared, When::Before);
-                Crew::work(run, lane, &shared, batch);
-                (run.options.device)(&shared, When::After);
-            }
-            // What was asked for cannot be had for these; each file says so, or is an exception.
-            Err(_) => {
-                drop(samples);
-                batch.into_iter().for_each(|ticket| hash_alone(run, ticket));
-                work_alone(run, lane);
-            }
+        // What was asked for cannot be had for these; each file says so, or is an exception.
+        Err(_) => {
+            drop(samples);
+            batch.into_iter().for_each(|ticket| hash_alone(run, ticket));
+            work_alone(run, lane);
         }
-        return;
     }
 }
 
-/// Files that a device is judged by. Two of them are read, where it does not turn and nobody else is at work.
-const SAMPLES: usize = 12;
-
-/// Some files with content, far from each other in the batch.
-fn samples<T>(batch: &Batch<T>) -> Vec<Source> {
-    let stride = (batch.len() / SAMPLES).max(1);
-    let places = (0..stride).flat_map(|first| (first..batch.len()).step_by(stride));
-    let files = places.filter_map(|place| batch.get(place)?.task().file.as_ref());
-    let sources = files.filter_map(|file| file.open().ok());
-    sources.filter(|source| source.len().is_some()).take(SAMPLES).collect()
-}
-
 /// Hashes a file of length 0: it is empty, or one of those of `/proc`, whose end only reading finds.
-fn hash_empty<T: Send>(
+pub(super) fn hash_empty<T: Send>(
     run: &Run<'_, T>,
     ticket: &Ticket<T>,
     source: &Source,
@@ -405,11 +380,10 @@ impl<'w, 'c: 'w, 'r: 'c, T: Send> Worker<'w, 'c, 'r, T> {
         let mut members = VecDeque::new();
         // Where batches are put together before they are read, what went back would come again with the others.
         let goes_back = batch.len() > 1 && crew.small.most > 1 && !crew.shared.turns();
-        for ticket in batch {
+        for ticket in known::without(crew.run, batch) {
             if crew.run.is_stopped() {
                 return;
             }
-            let Some(ticket) = unless_known(crew.run, ticket) else { continue };
             let direct = self.expects_cold() && crew.shared.opens_directly();
             if members.len() >= crew.open_max {
                 self.read_members(&mut members);

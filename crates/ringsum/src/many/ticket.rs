@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use blockring::Source;
 
+use super::known::known_hash;
 use super::sequence::Run;
-use super::{Failure, Found, Hashed, Outcome, Step, Task};
+use super::{Failure, Hashed, Outcome, Step, Task};
 
 /// How long to wait for a descriptor when there is none, and how often.
 const SCARCE: Duration = Duration::from_millis(10);
@@ -41,9 +42,12 @@ pub(super) fn hash_alone<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) {
     if run.is_stopped() {
         return;
     }
-    if let Some(ticket) = unless_known(run, ticket) {
-        let result = (run.options.alone)(ticket.task());
-        finish(run, ticket, result);
+    match known_hash(run, &ticket) {
+        Some(hashed) => finish(run, ticket, Ok(hashed)),
+        None => {
+            let result = (run.options.alone)(ticket.task());
+            finish(run, ticket, result);
+        }
     }
 }
 
@@ -88,22 +92,6 @@ pub(super) fn finish_all<T: Send>(
     let tickets: Vec<_> =
         hashed.map(|(ticket, hashed)| with_result(run, ticket, Ok(hashed))).collect();
     run.finish(tickets);
-}
-
-/// The ticket, unless its hash is known: then it is done.
-pub(super) fn unless_known<T: Send>(run: &Run<'_, T>, ticket: Ticket<T>) -> Option<Ticket<T>> {
-    let known = run.options.known.and_then(|known| {
-        let (device, stamp) = ticket.task().file.as_ref()?.stat()?;
-        let hash = known(&ticket.task().tag, device, &stamp)?;
-        Some(Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device })
-    });
-    match known {
-        Some(hashed) => {
-            finish(run, ticket, Ok(hashed));
-            None
-        }
-        None => Some(ticket),
-    }
 }
 
 /// Opens the file of a ticket. If that fails, the ticket is done.
@@ -159,7 +147,7 @@ mod tests {
 
     use blockring::Config;
 
-    use super::super::{ManyOptions, found_in, hash_many, look_at};
+    use super::super::{Found, ManyOptions, found_in, hash_many, look_at};
     use super::*;
     use crate::{Algorithm, Algorithms, Mode, Options, Sum};
 
