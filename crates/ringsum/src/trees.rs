@@ -294,7 +294,8 @@ impl Trees<'_> {
             Ok(walk) => walk,
             Err(error) => return one(failed(&root, &error)),
         };
-        let key = self.memory.map(|_| Memory::key_of_tree(&root));
+        // What the keys of its files begin with.
+        let key = self.memory.map(|_| [&Memory::key_of_tree(&root)[..], b"/"].concat());
         let mut is_whole = true;
         let mut walk = Some(walk);
         let tasks = std::iter::from_fn(move || {
@@ -316,7 +317,7 @@ impl Trees<'_> {
     fn task_of(&self, entry: Entry, root_key: Option<&[u8]>) -> Option<TreeTask> {
         let special = match entry.kind() {
             Kind::File => {
-                let key = root_key.map(|root| [root, b"/", &entry.relative_path()].concat());
+                let key = root_key.map(|root| entry.path_after(root));
                 let (device, inode) = (entry.device(), entry.inode());
                 if let (Some(memory), Some(key)) = (self.memory, &key)
                     && memory.is_own(key, device, inode)

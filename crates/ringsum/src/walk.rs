@@ -193,7 +193,14 @@ impl Entry {
 
     /// Its path from the root of the walk, without a slash at its start.
     pub fn relative_path(&self) -> Vec<u8> {
-        let mut path = Vec::new();
+        self.path_after(b"")
+    }
+
+    /// The same after a prefix.
+    pub fn path_after(&self, prefix: &[u8]) -> Vec<u8> {
+        let bytes = prefix.len() + self.directory.path_bytes(&self.name, false);
+        let mut path = Vec::with_capacity(bytes);
+        path.extend_from_slice(prefix);
         self.directory.push_path(&self.name, false, &mut path);
         path
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::iter;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -193,25 +194,32 @@ impl Directory {
     }
 
     pub(super) fn with_ancestors(&self) -> impl Iterator<Item = &Directory> {
-        std::iter::successors(Some(self), |directory| directory.parent.as_deref())
+        iter::successors(Some(self), |directory| directory.parent.as_deref())
     }
 
     /// Puts the path of `name` in this directory at the end of `out`, from the root or relative to
     /// it. An empty name is the root itself.
     pub(super) fn push_path(&self, name: &[u8], with_root: bool, out: &mut Vec<u8>) {
-        let names = || {
-            let directories = self.with_ancestors();
-            let directories = directories.filter(|d| with_root || d.parent.is_some());
-            std::iter::once(name).chain(directories.map(|d| &*d.name))
-        };
-        let mut end = out.len() + names().map(|name| name.len() + 1).sum::<usize>() - 1;
+        let mut end = out.len() + self.path_bytes(name, with_root);
         out.resize(end, b'/');
         // Backwards, since only the way up is known.
-        for name in names() {
+        for name in self.names(name, with_root) {
             let start = end - name.len();
             out[start..end].copy_from_slice(name);
             end = start.saturating_sub(1);
         }
+    }
+
+    /// What that puts there, in bytes.
+    pub(super) fn path_bytes(&self, name: &[u8], with_root: bool) -> usize {
+        self.names(name, with_root).map(|name| name.len() + 1).sum::<usize>() - 1
+    }
+
+    /// A name and those of the directories that it is in, upwards.
+    fn names<'n>(&'n self, name: &'n [u8], with_root: bool) -> impl Iterator<Item = &'n [u8]> {
+        let directories = self.with_ancestors();
+        let directories = directories.filter(move |d| with_root || d.parent.is_some());
+        iter::once(name).chain(directories.map(|d| &*d.name))
     }
 }
 
