@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ringsum::checkfile::Wanted;
-use ringsum::many::{Hashed, Outcome, PROCESS_BYTES, Place, Task, ToHash};
+use ringsum::many::{Hashed, Outcome, PROCESS_BYTES, Task, ToHash};
 use ringsum::walk::{Kind, Walk};
 use ringsum::{Algorithm, Algorithms};
 
@@ -134,10 +134,7 @@ pub(crate) fn report_extra(
                 Some(Task { tag: Tag::Failed(name, error.to_string()), file: None })
             }
             Kind::File if listed.names.binary_search(&key()).is_err() => {
-                let (device, inode) = (entry.device(), entry.inode());
-                let place = Place::Entry(entry);
-                let is_regular = true;
-                let file = ToHash { place, device, inode, is_regular, alone, extended, algorithms };
+                let file = ToHash { alone, extended, algorithms, ..entry.into() };
                 Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
             }
             _ => None,

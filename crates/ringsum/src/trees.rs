@@ -327,11 +327,7 @@ impl Trees<'_> {
                 if self.session.output.is_own(device, inode) {
                     return Some(told(What::Skipped(entry.path(), "where the hashes go".into())));
                 }
-                let place = Place::Entry(entry);
-                let (is_regular, alone, extended) = (true, false, false);
-                let algorithms = None;
-                let file = ToHash { place, device, inode, is_regular, alone, extended, algorithms };
-                return Some(self.hash(file, key));
+                return Some(self.hash(entry.into(), key));
             }
             Kind::Failed(error) => return Some(failed_in_tree(&entry, error)),
             Kind::Directory | Kind::Symlink if !self.session.args.tree_digest => return None,

@@ -8,7 +8,7 @@ use rustix::fs::CWD;
 
 use super::tests::{make, tree};
 use super::*;
-use crate::many::{Failure, Place, Replacement, ToHash};
+use crate::many::{Failure, Replacement, ToHash};
 
 const SECRET: &str = "what is outside of the tree";
 
@@ -33,15 +33,9 @@ fn entries(root: &Path, follow: bool, budget: usize) -> Vec<Entry> {
     entries
 }
 
-fn to_hash(entry: Entry) -> ToHash {
-    let (device, inode) = (entry.device(), entry.inode());
-    let (place, algorithms) = (Place::Entry(entry), None);
-    ToHash { place, device, inode, is_regular: true, alone: false, extended: false, algorithms }
-}
-
 /// What opening it for hashing fails with.
 fn failure(entry: Entry) -> Failure {
-    to_hash(entry).open().map(|source| source.len()).unwrap_err()
+    ToHash::from(entry).open().map(|source| source.len()).unwrap_err()
 }
 
 #[test]
@@ -77,7 +71,7 @@ fn a_link_that_was_one_is_followed_if_asked() {
     let at = two_trees(&["file"]);
     symlink("../outside/file", at.path().join("tree/link")).unwrap();
     let mut found = entries(&at.path().join("tree"), true, 64);
-    let source = to_hash(found.remove(1)).open().unwrap();
+    let source = ToHash::from(found.remove(1)).open().unwrap();
     assert_eq!(source.len(), Some(SECRET.len() as u64));
 }
 
@@ -131,6 +125,6 @@ fn directories_are_opened_again_without_openat2_too() {
     for has_openat2 in [false, true] {
         let entry = entries(at.path(), false, 0).remove(0);
         entry.directory.descriptors.has_openat2.store(has_openat2, Relaxed);
-        to_hash(entry).open().unwrap();
+        ToHash::from(entry).open().unwrap();
     }
 }
