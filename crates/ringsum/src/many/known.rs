@@ -6,7 +6,7 @@ use std::thread;
 
 use blockring::Source;
 
-use super::lane::{Batch, Lane, hash_empty};
+use super::lane::{Batch, Lane, descriptors_are_few, hash_empty};
 use super::sequence::Run;
 use super::ticket::{Ticket, finish_all, finish_opened, open};
 use super::{Found, Hashed};
@@ -67,8 +67,10 @@ fn look_together<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) -> Option<(Batch<T>,
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
     let most = run.options.hash.config.threads_max.map_or(usize::MAX, |most| most as usize);
     let most = match run.options.known {
-        Some(_) => most.min(lane.share.jobs).min(THREADS_PER_CORE * cores),
-        None => 1,
+        Some(_) if !descriptors_are_few() => {
+            most.min(lane.share.jobs).min(THREADS_PER_CORE * cores)
+        }
+        _ => 1,
     };
     let looking = AtomicUsize::new(1);
     let is_over = AtomicBool::new(false);

@@ -171,13 +171,18 @@ struct Crew<'c, 'r, T> {
     is_bounded: bool,
 }
 
+/// Whether there are so few that one thread does everything: others would keep from it what it waits for.
+pub(super) fn descriptors_are_few() -> bool {
+    descriptors() < DESCRIPTORS_MIN
+}
+
 /// Descriptors for files and rings: a quarter of what the process may have. Half is the walk's.
 fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
 }
 
-/// With fewer, one thread does everything: others would keep from it what it waits for. (16 threads with 16
+/// With fewer, one thread does everything. (16 threads with 16
 /// descriptors, each with a ring, waited for a file in vain in one of four runs.)
 const DESCRIPTORS_MIN: u64 = 6;
 
@@ -223,7 +228,7 @@ impl<'c, 'r: 'c, T: Send> Crew<'c, 'r, T> {
         // One stream, where a disk turns and nobody said otherwise.
         let one = most == 1
             || jobs == 1
-            || descriptors() < DESCRIPTORS_MIN
+            || descriptors_are_few()
             || (shared.turns() && run.options.jobs.is_none());
         let room =
             |small| (lane.share.large_bytes / shared.reader_bytes(small).max(1)).max(1) as u32;
