@@ -6,7 +6,7 @@ use std::thread;
 
 use blockring::Source;
 
-use super::lane::{Batch, Lane, descriptors_are_few, hash_empty};
+use super::lane::{Batch, Lane, descriptors, descriptors_are_few, hash_empty};
 use super::sequence::Run;
 use super::ticket::{Ticket, finish_all, finish_opened, open};
 use super::{Found, Hashed};
@@ -53,21 +53,31 @@ pub(super) fn first_to_read<T: Send>(
     lane: &Lane<T>,
 ) -> Option<(Batch<T>, Vec<Source>)> {
     loop {
-        let found = look_together(run, lane);
-        // One that helped may have put something back after there was nothing more to come.
-        if found.is_some() || lane.batches.len() == 0 {
-            return found;
+        let Some(batch) = look_together(run, lane) else {
+            // One that helped may have put something back after there was nothing more to come.
+            match lane.batches.len() {
+                0 => return None,
+                _ => continue,
+            }
+        };
+        // Opened when nobody looks any more: who looks may wait for a descriptor, and be waited for.
+        let samples = samples(&batch, SAMPLES);
+        if !samples.is_empty() {
+            return Some((batch, samples));
         }
+        hash_all_empty(run, batch);
     }
 }
 
 /// Looks for the first batch with files to be read. Where hashes are known, threads help while there is more than one
 /// can look at.
-fn look_together<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) -> Option<(Batch<T>, Vec<Source>)> {
+fn look_together<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) -> Option<Batch<T>> {
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
     let most = run.options.hash.config.threads_max.map_or(usize::MAX, |most| most as usize);
     let most = match run.options.known {
         Some(_) if !descriptors_are_few() => {
+            // Each has a file open, and a directory at times.
+            let most = most.min(descriptors() as usize / 2);
             most.min(lane.share.jobs).min(THREADS_PER_CORE * cores)
         }
         _ => 1,
@@ -78,7 +88,7 @@ fn look_together<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) -> Option<(Batch<T>,
         while !is_over.load(Ordering::Relaxed)
             && let Some(batch) = lane.batches.try_pop()
         {
-            if let Some((batch, _)) = look(run, batch) {
+            if let Some(batch) = look(run, batch) {
                 is_over.store(true, Ordering::Relaxed);
                 lane.batches.push_first(batch);
             }
@@ -105,29 +115,33 @@ fn look_together<T: Send>(run: &Run<'_, T>, lane: &Lane<T>) -> Option<(Batch<T>,
     })
 }
 
-/// What is to be read of a batch, and some of it; `None` if nothing is. All else is done.
-fn look<T: Send>(run: &Run<'_, T>, batch: Batch<T>) -> Option<(Batch<T>, Vec<Source>)> {
+/// What is to be read of a batch; `None` if nothing is. All else is done.
+fn look<T: Send>(run: &Run<'_, T>, batch: Batch<T>) -> Option<Batch<T>> {
     let batch = without(run, batch);
-    let samples = samples(&batch);
-    if !samples.is_empty() {
-        return Some((batch, samples));
+    if !samples(&batch, 1).is_empty() {
+        return Some(batch);
     }
+    hash_all_empty(run, batch);
+    None
+}
+
+/// Hashes files without content.
+fn hash_all_empty<T: Send>(run: &Run<'_, T>, batch: Batch<T>) {
     for ticket in batch {
         if let Some((ticket, source)) = open(run, ticket, false) {
             let result = hash_empty(run, &ticket, &source);
             finish_opened(run, ticket, &source, result);
         }
     }
-    None
 }
 
-/// Some files with content, far from each other in the batch.
-fn samples<T>(batch: &Batch<T>) -> Vec<Source> {
+/// Some files with content, `most` of them, far from each other in the batch.
+fn samples<T>(batch: &Batch<T>, most: usize) -> Vec<Source> {
     let stride = (batch.len() / SAMPLES).max(1);
     let places = (0..stride).flat_map(|first| (first..batch.len()).step_by(stride));
     let files = places.filter_map(|place| batch.get(place)?.task().file.as_ref());
     let sources = files.filter_map(|file| file.open().ok());
-    sources.filter(|source| source.len().is_some()).take(SAMPLES).collect()
+    sources.filter(|source| source.len().is_some()).take(most).collect()
 }
 
 #[cfg(test)]
@@ -160,13 +174,14 @@ mod tests {
             fs::write(folder.path().join(i.to_string()), content(i)).unwrap();
         }
         type Unknown = fn(usize) -> bool;
-        let cases: [(&str, Unknown); 7] = [
+        let cases: [(&str, Unknown); 8] = [
             ("none", |_| false),
             ("the first", |i| i == 1),
             ("the last", |i| i == FILES - 1),
             ("in the midst", |i| i == 1024),
             ("some, far from each other", |i| i % 500 == 499),
             ("one of each batch", |i| i % 64 == 40),
+            ("the second batch", |i| (64..128).contains(&i)),
             ("all from the midst on", |i| i >= FILES / 2),
         ];
         for (name, is_unknown) in cases {
@@ -183,10 +198,14 @@ mod tests {
         name: &str,
     ) {
         let looked = Mutex::new(HashSet::new());
+        let (open_most, is_read) = (AtomicUsize::new(0), AtomicBool::new(false));
         let known = |&i: &usize, _: u64, _: &blockring::Stamp| {
             // Somebody waits for a disk: others get ahead.
-            if i.is_multiple_of(100) {
+            if i.is_multiple_of(64) && !is_unknown(i) {
                 std::thread::sleep(Duration::from_millis(1));
+                if !is_read.load(Ordering::Relaxed) {
+                    open_most.fetch_max(open_below(folder), Ordering::Relaxed);
+                }
             }
             lock(&looked).insert(std::thread::current().id());
             (!is_unknown(i)).then_some([7; 32])
@@ -206,7 +225,7 @@ mod tests {
                 Ok(Hashed::read(Found::Hash(blake3::hash(&bytes)), &source))
             },
             again: None,
-            device: &|_, _| (),
+            device: &|_, _| is_read.store(true, Ordering::Relaxed),
             progress: &|_| (),
         };
         let tasks = (0..FILES)
@@ -234,5 +253,16 @@ mod tests {
         assert_eq!(next, FILES, "{name}");
         let looked = looked.into_inner().unwrap().len();
         assert!(threads_max != Some(1) || looked == 1, "{name}: {looked} threads looked");
+        // Who has more keeps them from those for whom it waits.
+        let cores = thread::available_parallelism().map_or(1, |n| n.get());
+        let open_most = open_most.into_inner();
+        assert!(open_most <= THREADS_PER_CORE * cores, "{name}: {open_most} files were open");
+    }
+
+    /// How many files of a folder are open.
+    fn open_below(folder: &std::path::Path) -> usize {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        let paths = links.filter_map(|link| fs::read_link(link.ok()?.path()).ok());
+        paths.filter(|path| path.starts_with(folder)).count()
     }
 }

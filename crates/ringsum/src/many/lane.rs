@@ -177,7 +177,7 @@ pub(super) fn descriptors_are_few() -> bool {
 }
 
 /// Descriptors for files and rings: a quarter of what the process may have. Half is the walk's.
-fn descriptors() -> u64 {
+pub(super) fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
 }
