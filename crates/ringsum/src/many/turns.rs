@@ -87,10 +87,10 @@ impl<'a, T> Turns<'a, T> {
     fn tell(&self, state: &mut State<T>) {
         while let Some((outcome, bytes)) = state.turns.front_mut().and_then(Option::take) {
             state.turns.pop_front();
-            self.told(bytes);
             if !state.is_stopped {
                 state.is_stopped = !(self.deliver)(*outcome);
             }
+            self.told(bytes);
         }
         self.make_room(state);
     }
