@@ -26,7 +26,7 @@ pub struct ToHash {
     /// Whether it is read alone though it is a regular file.
     pub alone: bool,
     /// Other bytes of BLAKE3's output may be asked for than the usual 32: otherwise they may not be there
-    /// ([`Found::Hash`]).
+    /// ([`Found::Hash`](super::Found::Hash)).
     pub extended: bool,
     /// What to make of it, if that is something else than of the others.
     pub algorithms: Option<Algorithms>,

@@ -42,7 +42,9 @@ pub(super) fn without<T: Send>(run: &Run<'_, T>, batch: Batch<T>) -> Batch<T> {
             None => unknown.push(ticket),
         }
     }
-    finish_all(run, known);
+    if !known.is_empty() {
+        finish_all(run, known);
+    }
     unknown
 }
 

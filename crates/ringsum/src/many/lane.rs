@@ -182,8 +182,8 @@ pub(super) fn descriptors() -> u64 {
     limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
 }
 
-/// With fewer, one thread does everything. (16 threads with 16
-/// descriptors, each with a ring, waited for a file in vain in one of four runs.)
+/// With fewer, one thread does everything. (16 threads with 16 descriptors, each with a ring, waited for a file in vain
+/// in one of four runs.)
 const DESCRIPTORS_MIN: u64 = 6;
 
 /// Most files that each of so many threads has open at once.
