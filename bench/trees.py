@@ -9,8 +9,12 @@ install b3sum), `find`, `xargs`, and `cargo build --release`.
 
 Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike.
 Raw samples go to OUT/trees.jsonl (default: bench/runs/DATE-HOST), the table to OUT/trees.md. Nothing else
-should run meanwhile. Groups: cold, alone (nothing else in between), warm, index, engines, scale (folders scale-10000, scale-100000 and
-scale-1000000 beside TREE's parent, with so many empty and tiny files each, where they are there).
+should run meanwhile. Groups: cold, alone (beside `find`, which looks at each file and reads none), warm, index, engines, scale
+(folders scale-10000, scale-100000 and scale-1000000 beside TREE's parent, with so many empty and tiny files each, where
+they are there).
+
+Before and after each command a fixed loop is timed (`yardstick_ms`, the mean): where it does not take the same processor time each time, a
+second of processor time is not always worth the same, as in a virtual machine whose host has others.
 """
 
 import argparse
@@ -18,8 +22,10 @@ import datetime
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 
 import turns
 
@@ -29,6 +35,14 @@ def cached_kib():
         if line.startswith("Cached:"):
             return int(line.split()[1])
     return 0
+
+
+def yardstick():
+    """Processor time of the same loop, in milliseconds."""
+    start, x = time.process_time(), 0
+    for k in range(500_000):
+        x += k
+    return (time.process_time() - start) * 1000
 
 
 def compare(commands, runs, cold, warming=None):
@@ -41,9 +55,10 @@ def compare(commands, runs, cold, warming=None):
                 turns.drop_caches()
             elif warming:
                 subprocess.run(turns.shell(warming), check=True)
-            cached = cached_kib()
+            ms, cached = yardstick(), cached_kib()
             sample = turns.run(turns.shell(command))
             sample["cached_mib"] = (cached_kib() - cached) / 1024
+            sample["yardstick_ms"] = (ms + yardstick()) / 2
             # The first round of warm runs only warms.
             if cold or round_ > 0:
                 samples[name].append(sample)
@@ -61,6 +76,12 @@ class Bench:
         samples = compare(commands, runs or self.args.runs, cold, warming)
         more = {"CPU s": ("cpu", 2), "peak MiB": ("rss_mib", 0), "page cache MiB": ("cached_mib", 0)}
         self.page.table(title, samples, more)
+        loops = sorted(sample["yardstick_ms"] for each in samples.values() for sample in each)
+        self.page.lines.append(
+            f"\nThe fixed loop took {loops[0]:.0f} ms of processor time at least, "
+            f"{statistics.median(loops):.0f} ms in the midst, {loops[-1]:.0f} ms at most."
+        )
+        self.page.write()
 
 
 def main():
@@ -105,8 +126,11 @@ def main():
             }
             bench.group("Cold", commands, cold=True)
         if wants("alone"):
-            commands = {"ringsum -r": f"{ringsum} -r {tree}"}
-            bench.group("Cold, by itself", commands, cold=True, runs=2 * args.runs + 1)
+            commands = {
+                "find -size +0": f"find {tree} -type f -size +0",
+                "ringsum -r": f"{ringsum} -r {tree}",
+            }
+            bench.group("Cold, beside looking alone", commands, cold=True, runs=2 * args.runs + 1)
         if wants("warm"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}", short(one): one, short(two): two}
             # Directories, too: only some of the commands read them.
@@ -119,6 +143,7 @@ def main():
                 "ringsum -r --index": f"{ringsum} -r --index {index} {tree}",
             }
             bench.group("Unchanged, with an index, warm", commands, cold=False, runs=2 * args.runs + 1)
+            bench.group("Unchanged, with an index, cold", commands, cold=True)
         if wants("engines"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}"}
             for option in (
