@@ -9,12 +9,13 @@ install b3sum), `find`, `xargs`, and `cargo build --release`.
 
 Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike.
 Raw samples go to OUT/trees.jsonl (default: bench/runs/DATE-HOST), the table to OUT/trees.md. Nothing else
-should run meanwhile. Groups: cold, alone (beside `find`, which looks at each file and reads none), warm, index, engines, scale
-(folders scale-10000, scale-100000 and scale-1000000 beside TREE's parent, with so many empty and tiny files each, where
-they are there).
+should run meanwhile. Groups: cold, alone (beside `find`, which looks at each file and reads none), warm, index,
+engines, scale (folders scale-10000, scale-100000 and scale-1000000 beside TREE's parent, with so many empty
+and tiny files each, where they are there).
 
-Before and after each command a fixed loop is timed (`yardstick_ms`, the mean): where it does not take the same processor time each time, a
-second of processor time is not always worth the same, as in a virtual machine whose host has others.
+Before and after each command a fixed loop is timed (`yardstick_ms`, the mean): where it does not take the same
+processor time each time, a second of that is not always worth the same, as in a virtual machine whose host has
+others.
 """
 
 import argparse
