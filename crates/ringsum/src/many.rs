@@ -322,6 +322,24 @@ pub struct ManyOptions<'a, T> {
     pub progress: &'a (dyn Fn(Step) + Sync),
 }
 
+impl<'a, T> ManyOptions<'a, T> {
+    /// BLAKE3 alone, in order, with nothing known, and nobody told of anything on the way.
+    pub fn new(hash: &'a Options, alone: Alone<'a, T>) -> ManyOptions<'a, T> {
+        ManyOptions {
+            hash,
+            algorithms: Algorithms::default(),
+            jobs: None,
+            unordered: false,
+            weigh: |_| 0,
+            known: None,
+            alone,
+            again: None,
+            device: &|_, _| (),
+            progress: &|_| (),
+        }
+    }
+}
+
 /// Gives the hash of a file that did not change since it was hashed.
 pub type Known<'a, T> = &'a (dyn Fn(&T, u64, &Stamp) -> Option<[u8; 32]> + Sync);
 

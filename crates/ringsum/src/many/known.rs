@@ -21,8 +21,9 @@ const THREADS_PER_CORE: usize = 2;
 
 /// The hash of a ticket's file, if that is known.
 pub(super) fn known_hash<T: Send>(run: &Run<'_, T>, ticket: &Ticket<T>) -> Option<Hashed> {
-    let (device, stamp) = run.options.known.and(ticket.task().file.as_ref())?.stat()?;
-    let hash = run.options.known?(&ticket.task().tag, device, &stamp)?;
+    let known = run.options.known?;
+    let (device, stamp) = ticket.task().file.as_ref()?.stat()?;
+    let hash = known(&ticket.task().tag, device, &stamp)?;
     Some(Hashed { found: Found::Known(hash.into()), stamp: Some(stamp), device })
 }
 
@@ -157,7 +158,7 @@ mod tests {
 
     use super::super::{Failure, ManyOptions, Task, hash_many, lock, look_at};
     use super::*;
-    use crate::{Algorithms, Options};
+    use crate::Options;
 
     /// Enough for some dozen batches.
     const FILES: usize = 2000;
@@ -213,22 +214,17 @@ mod tests {
             (!is_unknown(i)).then_some([7; 32])
         };
         let config = Config { threads_max, ..Config::default() };
+        let hash = Options { config, ..Options::default() };
+        let alone = |task: &Task<usize>| {
+            let file = task.file.as_ref().expect("each is a file");
+            let bytes = fs::read(folder.join(task.tag.to_string())).map_err(Failure::Open)?;
+            let source = file.open()?;
+            Ok(Hashed::read(Found::Hash(blake3::hash(&bytes)), &source))
+        };
         let options = ManyOptions {
-            hash: &Options { config, ..Options::default() },
-            algorithms: Algorithms::default(),
-            jobs: None,
-            unordered: false,
-            weigh: |_| 0,
             known: Some(&known),
-            alone: &|task| {
-                let file = task.file.as_ref().expect("each is a file");
-                let bytes = fs::read(folder.join(task.tag.to_string())).map_err(Failure::Open)?;
-                let source = file.open()?;
-                Ok(Hashed::read(Found::Hash(blake3::hash(&bytes)), &source))
-            },
-            again: None,
             device: &|_, _| is_read.store(true, Ordering::Relaxed),
-            progress: &|_| (),
+            ..ManyOptions::new(&hash, &alone)
         };
         let tasks = (0..FILES)
             .map(|tag| Some(Task { tag, file: look_at(&folder.join(tag.to_string())).unwrap() }));

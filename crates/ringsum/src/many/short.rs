@@ -129,8 +129,8 @@ mod tests {
     use blockring::{CacheMode, Config};
 
     use super::*;
+    use crate::Options;
     use crate::many::{ManyOptions, hash_many, look_at};
-    use crate::{Algorithms, Options};
 
     /// Lengths on both sides of what is hashed together, and of what is put side by side at once.
     fn lens() -> Vec<usize> {
@@ -152,19 +152,11 @@ mod tests {
         }
         for cache in [None, Some(CacheMode::Buffered), Some(CacheMode::Direct)] {
             let config = Config { cache, ..Config::default() };
-            let options = ManyOptions {
-                hash: &Options { config, ..Options::default() },
-                algorithms: Algorithms::default(),
-                jobs: Some(3),
-                unordered: false,
-                weigh: |_| 0,
-                known: None,
-                // (Where there are no direct reads.)
-                alone: &|_| Err(crate::many::Failure::Alone("not together".to_owned())),
-                again: None,
-                device: &|_, _| (),
-                progress: &|_| (),
-            };
+            let hash = Options { config, ..Options::default() };
+            // (Where there are no direct reads.)
+            let alone =
+                |_: &Task<usize>| Err(crate::many::Failure::Alone("not together".to_owned()));
+            let options = ManyOptions { jobs: Some(3), ..ManyOptions::new(&hash, &alone) };
             let tasks = (0..lens.len()).map(|tag| {
                 let file = look_at(&folder.path().join(tag.to_string())).unwrap();
                 Some(Task { tag, file })

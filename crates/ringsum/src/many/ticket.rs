@@ -164,18 +164,8 @@ mod tests {
             read.fetch_add(1, Ordering::Relaxed);
             Err(Failure::Alone(String::new()))
         };
-        let options = ManyOptions {
-            hash: &Options { config, ..Options::default() },
-            algorithms: Algorithms::default(),
-            jobs: None,
-            unordered: false,
-            weigh: |_| 0,
-            known: None,
-            alone: &alone,
-            again: None,
-            device: &|_, _| (),
-            progress: &|_| (),
-        };
+        let hash = Options { config, ..Options::default() };
+        let options = ManyOptions::new(&hash, &alone);
         assert_eq!(hash_many(tasks, &options, |_| Err("enough"), None), Err("enough"));
         assert_eq!(read.into_inner(), 1);
     }

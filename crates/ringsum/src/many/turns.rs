@@ -16,8 +16,8 @@ pub(super) struct Turns<'a, T> {
     deliver: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     state: Mutex<State<T>>,
     moved: Condvar,
-    /// In order: the number of the first that is not done. Otherwise: how many were told of. Changed by who has
-    /// the state; who begins tasks only looks, and does not wait for those who tell of others.
+    /// How many were told of; in order, that is the number of the next. Changed by who has the state; who begins tasks
+    /// only looks, and does not wait for those who tell of others.
     base: AtomicU64,
     /// What the tasks take that are begun and not told of yet, in bytes. Made less by who has the state.
     bytes: AtomicUsize,
