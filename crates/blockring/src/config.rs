@@ -1,66 +1,65 @@
-//! Every knob, typed, with its legal range; no flags, no environment, no facts of a source.
+//! What a caller may choose: every knob, typed, with its legal range.
 //!
-//! `None` means *choose by the facts*: [`Plan`](crate::Plan) does. An engine, a cache mode or a block
-//! size that is set here is used as it is or refused, never replaced; numbers that exceed what is of
-//! use are clamped, and the plan says so.
+//! `None` means "detect automatically": [`Plan`](crate::Plan) decides from the facts of the source.
+//! Explicit options are never silently overridden. An engine, a cache mode or a block size that is
+//! set here is used as is or refused with an error; a number beyond what is useful is clamped, and
+//! the plan says so.
 
 use std::fmt;
 
-use crate::rate::RateLimit;
-use crate::trace::Trace;
-use crate::tuning::Tunings;
+use crate::rate_limit::RateLimit;
+use crate::sys::sigbus;
 
 /// Smallest block, in bytes: one sector.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 /// Largest block, in bytes.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
-/// Most requests in flight: the most entries that the kernel gives one io_uring
-/// (`IORING_MAX_ENTRIES`).
-pub const DEPTH_MAX: u32 = 32768;
-/// Most slots: as many as requests in flight can ever use.
+/// Most requests in flight: the largest io_uring the kernel sets up (`IORING_MAX_ENTRIES`).
+pub const QUEUE_DEPTH_MAX: u32 = 32768;
+/// Most slots on one thread: as many as the deepest queue can use.
 pub const SLOTS_MAX: u32 = 32768;
-/// Most memory for blocks in one run (slots x block, over all threads), in bytes: 1 GiB.
+/// Most memory for the blocks of one run (slots x block size, over all threads), in bytes: 1 GiB.
 pub const SLAB_BYTES_MAX: u64 = 1 << 30;
-/// Least [`memory_bytes`](Config::memory_bytes): one block that stays in a core's cache, or some short ones
-/// in flight.
+/// Smallest [`Memory::limit_bytes`]: one block that stays in a core's cache, or a few short ones in
+/// flight.
 pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// Most worker threads.
 pub const WORKERS_MAX: u32 = 1024;
-/// Most threads of the engine `pool` for one thread that consumes.
+/// Most threads of the engine `pool` for each consuming thread.
 pub const POOL_THREADS_MAX: u32 = 1024;
-/// Longest time that a polling thread of the kernel may be idle before it sleeps, in milliseconds.
+/// Longest time the kernel's polling thread may idle before it sleeps, in milliseconds.
 pub const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
 
-/// Slots are placed at multiples of this, in bytes: the largest direct-I/O memory alignment that
-/// devices ask for is a page of 4 KiB.
+/// Slots start at multiples of this, in bytes. 4 KiB is the largest memory alignment that direct I/O
+/// needs on the devices in use.
 pub(crate) const SLOT_ALIGN_BYTES: u32 = 4096;
 
-/// Bytes that a slot takes for blocks of this size.
+/// Bytes of memory that one slot takes for blocks of this size.
 pub(crate) fn stride_bytes(block_bytes: u32) -> u64 {
     block_bytes.max(1).next_multiple_of(SLOT_ALIGN_BYTES).into()
 }
 
-/// How a request reaches the kernel.
+/// How requests reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// Many requests in flight through one ring shared with the kernel. Needs Linux 5.6.
+    /// io_uring: many requests in flight through a ring shared with the kernel. Needs Linux 5.6.
     IoUring,
-    /// Many requests in flight through `io_submit` and `io_getevents`. Asynchronous for direct reads
-    /// only: through the page cache each `io_submit` reads before it returns.
+    /// `io_submit` and `io_getevents`: many requests in flight, asynchronous for direct reads only.
+    /// Through the page cache, `io_submit` reads before it returns.
     Libaio,
     /// Many requests in flight, each a `preadv2` on one of several threads.
     Pool,
-    /// One `preadv2` at a time on the thread that consumes the block.
+    /// One `preadv2` at a time, on the thread that consumes the block.
     Pread,
-    /// One `read` after another from the file position on, with a large buffer: what stdio does, and
-    /// the only way to read a pipe, a terminal or a socket. One thread reads.
+    /// One `read` after another from the file position, with a large buffer, as stdio does. The only
+    /// way to read a pipe, a terminal or a socket.
     Stream,
-    /// Blocks lent straight out of a mapping of the page cache. Needs Linux 5.14
-    /// (`MADV_POPULATE_READ`) and [`allow_mmap`](crate::allow_mmap).
+    /// Blocks passed straight out of a mapping of the page cache. Needs Linux 5.14
+    /// (`MADV_POPULATE_READ`) and [`Config::mmap`].
     Mmap,
-    /// No I/O at all: every read "succeeds" at once and the block holds whatever the slab held.
-    /// It measures the cost of this library and of the consumer.
+    /// No I/O: every read succeeds at once, and a block holds whatever its slot held. Measures the
+    /// cost of this library and of the consumer.
     Null,
 }
 
@@ -76,7 +75,7 @@ impl EngineKind {
         EngineKind::Null,
     ];
 
-    /// The name used in options and messages.
+    /// The name in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::IoUring => "io_uring",
@@ -89,17 +88,17 @@ impl EngineKind {
         }
     }
 
-    /// Whether a request is finished when it is submitted, so that a second slot gains nothing.
+    /// Whether a request is complete when it has been submitted, so that a second slot gains nothing.
     pub(crate) const fn is_synchronous(self) -> bool {
         !matches!(self, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool)
     }
 
-    /// Whether blocks lie in the engine's own memory and no slab is needed.
-    pub(crate) const fn lends(self) -> bool {
+    /// Whether blocks lie in the engine's own memory, so that no slab is needed.
+    pub(crate) const fn owns_memory(self) -> bool {
         matches!(self, EngineKind::Mmap)
     }
 
-    /// Whether one thread alone can read, since the file position is one.
+    /// Whether only one thread can read, because there is one file position.
     pub(crate) const fn is_sequential(self) -> bool {
         matches!(self, EngineKind::Stream)
     }
@@ -109,12 +108,12 @@ impl EngineKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheMode {
-    /// `O_DIRECT`: the device writes into our slots; the page cache is neither used nor filled.
+    /// `O_DIRECT`: the device writes into the slots; the page cache is neither used nor filled.
     Direct,
     /// Through the page cache, which keeps what was read.
     Buffered,
-    /// `RWF_DONTCACHE`: through the page cache, which drops what it had to read for us. Needs Linux
-    /// 6.14 and a file system that supports it.
+    /// `RWF_DONTCACHE`: through the page cache, which drops what it had to read. Needs Linux 6.14 and
+    /// a file system that supports it.
     Dontcache,
 }
 
@@ -122,7 +121,7 @@ impl CacheMode {
     /// Every mode.
     pub const ALL: [CacheMode; 3] = [CacheMode::Direct, CacheMode::Buffered, CacheMode::Dontcache];
 
-    /// The name used in options and messages.
+    /// The name in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
             CacheMode::Direct => "direct",
@@ -132,17 +131,18 @@ impl CacheMode {
     }
 }
 
-/// How blocks reach the consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The order in which blocks reach the consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
-    /// One after another from the first to the last byte, never two at once.
+    /// One after another from the first byte to the last, never two at once.
     InOrder,
     /// As they arrive, on several threads at once.
+    #[default]
     AnyOrder,
 }
 
 impl Order {
-    /// The name used in messages.
+    /// The name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Order::InOrder => "in order",
@@ -151,41 +151,124 @@ impl Order {
     }
 }
 
-/// When blocks are consumed, if several have come.
+/// When blocks are consumed if several have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Consume {
-    /// After each block its slot is requested again, before the next block: the device always has
-    /// something to do.
+    /// After each block, its slot is requested again before the next is consumed: the device always
+    /// has work.
     #[default]
     Each,
-    /// First all that has come is consumed, then as much is requested again: fewer system calls, and a
-    /// device that may run dry.
+    /// All arrived blocks are consumed before their slots are requested again: fewer system calls,
+    /// and a device that may run dry.
     Batch,
+}
+
+/// What a thread does while it waits for a read, for another thread, or for room in a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Wait {
+    /// Sleeps.
+    #[default]
+    Sleep,
+    /// Looks again in a busy loop. Takes a whole processor for each waiting thread.
+    Spin,
 }
 
 /// Which pages hold the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum HugePages {
-    /// Pages of the usual size (`MADV_NOHUGEPAGE`).
+    /// Pages of the base size (`MADV_NOHUGEPAGE`).
     Off,
-    /// Transparent huge pages where the kernel has them (`MADV_HUGEPAGE`), other pages elsewhere.
+    /// Transparent huge pages where the kernel has them (`MADV_HUGEPAGE`), base pages elsewhere.
     #[default]
     Advise,
-    /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`); refused where that has too few: see
-    /// the sysctl `vm.nr_hugepages`.
+    /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`). Refused if the pool is too small:
+    /// see the sysctl `vm.nr_hugepages`.
     Hugetlb,
 }
 
-/// What [`EngineKind::IoUring`] may be told besides. The default is none of it; any of it asks for
-/// that engine.
+/// The place of reads in the device's queue (`ioprio_set(2)`), if its scheduler has one: BFQ and
+/// mq-deadline do, `none` does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoPriority {
+    /// Only when no other process has used the device for a while.
+    Idle,
+    /// From 0, the first, to 7, the last. A process has 4 by default.
+    BestEffort(u8),
+}
+
+/// The kernel's polling thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sqpoll {
+    /// Milliseconds without work after which it sleeps, `0..=`[`SQPOLL_IDLE_MS_MAX`]; 0 is the
+    /// kernel's default of one second.
+    pub idle_ms: u32,
+    /// The processor it is bound to; `None` for any.
+    pub cpu: Option<u32>,
+}
+
+/// How to read.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Io {
+    /// How requests reach the kernel. [`EngineKind::Mmap`] is set by [`Config::mmap`].
+    pub engine: Option<EngineKind>,
+    /// What reads do to the page cache.
+    pub cache: Option<CacheMode>,
+    /// Read the device itself, never a copy in a page cache: direct I/O where that is known to reach
+    /// the device, an error elsewhere.
+    pub bypass_cache: bool,
+    /// Bytes of a block, [`BLOCK_BYTES_MIN`]`..=`[`BLOCK_BYTES_MAX`]. Direct I/O needs a multiple of
+    /// the device's alignment, usually 512 or 4096.
+    pub block_bytes: Option<u32>,
+    /// Most requests in flight on one thread, `1..=`[`QUEUE_DEPTH_MAX`]. More than `slots` is the same
+    /// as `slots`. A synchronous engine has one at a time in any case.
+    pub queue_depth: Option<u32>,
+    /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; on all threads together at most
+    /// [`SLAB_BYTES_MAX`], or [`Memory::limit_bytes`].
+    pub slots: Option<u32>,
+    /// Threads besides the first, `0..=`[`WORKERS_MAX`]. In any order, each of them reads and
+    /// consumes. In order, one of them consumes what the calling thread reads, and more than one is
+    /// the same as one.
+    pub workers: Option<u32>,
+    /// Most threads in all, the calling one included, if `workers` is not set. Default: the number of
+    /// processors this process may use. 0 counts as 1.
+    pub threads_max: Option<u32>,
+    /// Threads of the engine `pool` for each consuming thread, `1..=`[`POOL_THREADS_MAX`].
+    pub pool_threads: Option<u32>,
+    /// Blocks in order even if the consumer would take any order.
+    pub in_order: bool,
+    /// What threads do while they wait.
+    pub wait: Wait,
+    /// When blocks are consumed if several have arrived.
+    pub consume: Consume,
+    /// Most bytes per second, over all runs that share the limit.
+    pub rate_limit: Option<RateLimit>,
+    /// The place of reads in the device's queue.
+    pub priority: Option<IoPriority>,
+}
+
+/// How much memory to use, and of which pages.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Memory {
+    /// Most memory for the blocks of a run, over all of its threads, in bytes,
+    /// [`MEMORY_BYTES_MIN`]`..`. Numbers that are not set shrink until they fit; numbers that are set
+    /// and do not fit are refused. Default: [`SLAB_BYTES_MAX`]; an automatic plan takes 16 MiB.
+    pub limit_bytes: Option<u64>,
+    /// Which pages hold the slots.
+    pub huge_pages: HugePages,
+}
+
+/// Options of io_uring. Any of them selects that engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub struct Uring {
     /// `IOSQE_IO_DRAIN`: a request starts when all before it have ended. In effect one is in flight.
     pub drain: bool,
     /// `IOSQE_IO_LINK`: the requests of one submission run one after another.
     pub link: bool,
-    /// `IORING_SETUP_SQPOLL`: a thread of the kernel takes requests, so that submitting needs no
-    /// system call. It wants a core to itself. Needs Linux 5.11 without privileges.
+    /// `IORING_SETUP_SQPOLL`: a kernel thread takes requests, so that submitting needs no system
+    /// call. It wants a core to itself. Needs Linux 5.11 without privileges.
     pub sqpoll: Option<Sqpoll>,
     /// `IORING_SETUP_IOPOLL`: completions are polled for at the device. Only for direct reads of
     /// devices with poll queues.
@@ -198,30 +281,302 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Whether anything is asked for.
+    /// Whether any option is set.
     pub(crate) fn is_set(&self) -> bool {
         *self != Uring::default()
     }
 }
 
-/// The polling thread of the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sqpoll {
-    /// Milliseconds without work after which it sleeps, `0..=`[`SQPOLL_IDLE_MS_MAX`]; 0 is the
-    /// kernel's default of one second.
-    pub idle_ms: u32,
-    /// The processor that it is bound to; `None`: any.
-    pub cpu: Option<u32>,
+/// What to record about a run.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Observe {
+    /// Collect statistics for [`Plan::stats`](crate::Plan::stats).
+    pub stats: bool,
 }
 
-/// The place of reads in the queue of the device (`ioprio_set(2)`), where its scheduler has one: BFQ
-/// and mq-deadline do, `none` does not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IoPriority {
-    /// Only when nobody else has used the device for a while.
-    Idle,
-    /// From 0, the first, to 7, the last; 4 is what a process has as a rule.
-    BestEffort(u8),
+/// How to read, in groups of options. The default detects everything from the source and is almost
+/// always right.
+///
+/// A source that is read as a stream (a pipe, a terminal, a socket) has one engine, `stream`, and
+/// refuses another engine and every cache mode but `buffered`.
+///
+/// ```
+/// use blockring::{CacheMode, Config};
+/// let config = Config::default().with(|config| {
+///     config.io.cache = Some(CacheMode::Direct);
+///     config.io.queue_depth = Some(4);
+///     config.memory.limit_bytes = Some(16 << 20);
+/// });
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// How to read.
+    pub io: Io,
+    /// How much memory to use.
+    pub memory: Memory,
+    /// Options of io_uring.
+    pub uring: Uring,
+    /// What to record.
+    pub observe: Observe,
+    mmap: Option<AllowMmap>,
+}
+
+/// Permission to map files, for [`Config::mmap`].
+#[derive(Debug, Clone, Copy)]
+pub struct AllowMmap(());
+
+impl AllowMmap {
+    /// Installs a `SIGBUS` handler, once for the process, that turns the truncation of a mapped file
+    /// into an error of the run. It touches nothing but this library's own mappings and passes every
+    /// other fault on to the handler that was installed before it.
+    ///
+    /// # Errors
+    ///
+    /// The error of `sigaction`.
+    ///
+    /// # Safety
+    ///
+    /// The blocks of a mapping are the page cache itself: they change when any process writes to the
+    /// file, even while a consumer holds them as `&[u8]`. The run then ends with an error, but only
+    /// after its consumers have seen the bytes. They must do nothing that is unsound if two looks at
+    /// one byte differ.
+    #[expect(unsafe_code)]
+    pub unsafe fn new() -> std::io::Result<AllowMmap> {
+        sigbus::install().map(|()| AllowMmap(()))
+    }
+}
+
+/// An invalid [`Config`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// One number is out of its range.
+    #[error("{name} is {value}, and must be from {min} to {max}")]
+    Range {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// The smallest legal value.
+        min: u64,
+        /// The largest legal value.
+        max: u64,
+    },
+    /// The slots of all threads would take more than [`SLAB_BYTES_MAX`], or than
+    /// [`Memory::limit_bytes`].
+    #[error("{slots} slots of {block_bytes} bytes on {threads} thread{} are more than {}: {}",
+        if *.threads == 1 { "" } else { "s" }, size(*.bytes_max), what_fits(*.block_bytes, *.bytes_max))]
+    Slab {
+        /// Slots of each thread.
+        slots: u32,
+        /// Bytes of a block.
+        block_bytes: u32,
+        /// Threads that read.
+        threads: u32,
+        /// Most bytes that all of them may take.
+        bytes_max: u64,
+    },
+    /// Two options exclude each other.
+    #[error("{0}")]
+    Contradiction(&'static str),
+}
+
+/// The largest setting that fits instead.
+fn what_fits(block_bytes: u32, bytes_max: u64) -> String {
+    match bytes_max / stride_bytes(block_bytes) {
+        0 => format!("use blocks of at most {}", size(1 << bytes_max.max(1).ilog2())),
+        slots => format!("use at most {slots} slots of this size in all"),
+    }
+}
+
+/// A size in the largest unit that divides it.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+impl Config {
+    /// Changes options in an expression, as the structs cannot be written as literals outside this
+    /// crate.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
+        change(&mut self);
+        self
+    }
+
+    /// Selects [`EngineKind::Mmap`].
+    #[must_use]
+    pub fn mmap(mut self, allowed: AllowMmap) -> Config {
+        (self.io.engine, self.mmap) = (Some(EngineKind::Mmap), Some(allowed));
+        self
+    }
+
+    /// Checks every option against its range, and the options against each other.
+    ///
+    /// # Errors
+    ///
+    /// The first option that is wrong.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Config { io, memory, uring, .. } = self;
+        let range = |name, value: Option<u32>, min: u32, max: u32| match value {
+            Some(v) if v < min || v > max => {
+                Err(ConfigError::Range { name, value: v.into(), min: min.into(), max: max.into() })
+            }
+            _ => Ok(()),
+        };
+        range("block size", io.block_bytes, BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)?;
+        range("queue depth", io.queue_depth, 1, QUEUE_DEPTH_MAX)?;
+        range("slots", io.slots, 1, SLOTS_MAX)?;
+        range("workers", io.workers, 0, WORKERS_MAX)?;
+        range("pool threads", io.pool_threads, 1, POOL_THREADS_MAX)?;
+        range("SQPOLL idle time", uring.sqpoll.map(|s| s.idle_ms), 0, SQPOLL_IDLE_MS_MAX)?;
+        if let Some(IoPriority::BestEffort(level @ 8..)) = io.priority {
+            let (value, min, max) = (level.into(), 0, 7);
+            return Err(ConfigError::Range { name: "I/O priority", value, min, max });
+        }
+        if let Some(value @ 0..MEMORY_BYTES_MIN) = memory.limit_bytes {
+            let (min, max) = (MEMORY_BYTES_MIN, u64::MAX);
+            return Err(ConfigError::Range { name: "memory", value, min, max });
+        }
+        self.fits()?;
+        match self.contradiction() {
+            Some(what) => Err(ConfigError::Contradiction(what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Most bytes of blocks, over all threads of a run.
+    pub(crate) fn slab_bytes_max(&self) -> u64 {
+        self.memory.limit_bytes.map_or(SLAB_BYTES_MAX, |bytes| bytes.min(SLAB_BYTES_MAX))
+    }
+
+    /// Most slots for blocks of this size, over all threads of a run.
+    pub(crate) fn slots_max(&self, block_bytes: u32) -> u32 {
+        (self.slab_bytes_max() / stride_bytes(block_bytes)) as u32
+    }
+
+    /// The explicit number of slots. With a memory limit, an explicit queue depth needs as many.
+    pub(crate) fn explicit_slots(&self) -> Option<u32> {
+        let is_one = self.io.engine.is_some_and(EngineKind::is_synchronous);
+        let is_limited = self.memory.limit_bytes.is_some();
+        self.io.slots.or(self.io.queue_depth.filter(|_| is_limited && !is_one))
+    }
+
+    /// The explicit number of threads with slots of their own, if memory is limited.
+    pub(crate) fn explicit_threads(&self) -> u32 {
+        let is_limited = self.memory.limit_bytes.is_some();
+        1 + self.io.workers.filter(|_| is_limited && !self.io.in_order).unwrap_or(0)
+    }
+
+    /// Checks that the explicit numbers fit into memory if all others are as small as possible.
+    fn fits(&self) -> Result<(), ConfigError> {
+        let slots = self.explicit_slots().unwrap_or(1);
+        let block_bytes = self.io.block_bytes.unwrap_or(BLOCK_BYTES_MIN);
+        let (threads, bytes_max) = (self.explicit_threads(), self.slab_bytes_max());
+        let bytes = stride_bytes(block_bytes) * u64::from(slots) * u64::from(threads);
+        match bytes > bytes_max {
+            true => Err(ConfigError::Slab { slots, block_bytes, threads, bytes_max }),
+            false => Ok(()),
+        }
+    }
+
+    /// Two options that exclude each other.
+    fn contradiction(&self) -> Option<&'static str> {
+        let Config { io, memory, uring, mmap, .. } = self;
+        let too_long = |limit: &RateLimit| {
+            let second = limit.bytes_per_s().get().max(4096);
+            io.block_bytes.is_some_and(|bytes| u64::from(bytes) > second)
+        };
+        let not_direct = matches!(io.cache, Some(CacheMode::Buffered | CacheMode::Dontcache));
+        let not_buffered = io.bypass_cache || io.cache.is_some_and(|c| c != CacheMode::Buffered);
+        let is_mmap = io.engine == Some(EngineKind::Mmap);
+        let other_engine = |wanted| io.engine.is_some_and(|engine| engine != wanted);
+        let rules = [
+            (
+                is_mmap && mmap.is_none(),
+                "engine mmap needs Config::mmap: the bytes of a mapping may change",
+            ),
+            (
+                is_mmap && not_buffered,
+                "engine mmap reads the page cache itself: it works with cache mode buffered only",
+            ),
+            (
+                is_mmap && memory.huge_pages != HugePages::default(),
+                "engine mmap has no slots, so no huge pages for them",
+            ),
+            (
+                uring.is_set() && other_engine(EngineKind::IoUring),
+                "drain, link, SQPOLL, IOPOLL, fixed buffers and a fixed file are options of the \
+                 engine io_uring, and another engine was chosen",
+            ),
+            (
+                io.pool_threads.is_some() && other_engine(EngineKind::Pool),
+                "pool threads are an option of the engine pool, and another engine was chosen",
+            ),
+            (
+                io.bypass_cache && not_direct,
+                "bypassing the page cache works with cache mode direct only",
+            ),
+            (
+                uring.iopoll && not_direct,
+                "IOPOLL polls the device: it works with cache mode direct only",
+            ),
+            (
+                io.rate_limit.as_ref().is_some_and(too_long),
+                "a block is larger than the rate limit per second: use smaller blocks, or leave the \
+                 block size out",
+            ),
+            (
+                uring.drain && uring.link,
+                "drain and link are two ways to force an order: use one of them",
+            ),
+        ];
+        rules.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what))
+    }
+
+    /// The explicit engine: set by name, or implied by an option that only it has.
+    pub(crate) fn explicit_engine(&self) -> Option<EngineKind> {
+        match self.io.engine {
+            None if self.uring.is_set() => Some(EngineKind::IoUring),
+            None if self.io.pool_threads.is_some() => Some(EngineKind::Pool),
+            engine => engine,
+        }
+    }
+
+    /// The explicit cache mode: set by name, or implied by an option that needs it.
+    pub(crate) fn explicit_cache(&self) -> Option<CacheMode> {
+        match self.io.bypass_cache || self.uring.iopoll {
+            true => Some(CacheMode::Direct),
+            false => self.io.cache,
+        }
+    }
+
+    /// Whether block size, queue depth or slots are explicit.
+    pub(crate) fn has_explicit_shape(&self) -> bool {
+        self.io.block_bytes.or(self.io.queue_depth).or(self.io.slots).is_some()
+    }
+
+    /// Whether a measured setting may be used: its values were measured together, so that one that is
+    /// explicit says nothing about the others.
+    pub(crate) fn accepts_tuning(&self) -> bool {
+        let is_shaped = self.has_explicit_shape();
+        self.explicit_engine().is_none() && self.io.cache.is_none() && !is_shaped
+    }
+
+    /// Whether nothing about how to read is explicit.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.explicit_engine().is_none()
+            && self.explicit_cache().is_none()
+            && !self.has_explicit_shape()
+            && self.io.workers.is_none()
+            && self.memory.huge_pages == HugePages::default()
+    }
 }
 
 impl fmt::Display for EngineKind {
@@ -236,325 +591,57 @@ impl fmt::Display for CacheMode {
     }
 }
 
-/// What the caller wants of a run. The default wants nothing in particular and is almost always
-/// right: every `None` is chosen from the facts of the source.
-///
-/// A source that is read as a stream (a pipe, a file without a length) has one engine, `stream`, and
-/// refuses another, and every cache mode but `buffered`.
-///
-/// What each knob costs, and when it helps, is in `docs/tuning.md`, with measurements.
-///
-/// ```
-/// use blockring::{CacheMode, Config};
-/// let config = Config { cache: Some(CacheMode::Direct), depth: Some(4), ..Config::default() };
-/// assert!(config.validate().is_ok());
-/// ```
-#[derive(Debug, Clone, Default)]
-pub struct Config {
-    /// How requests reach the kernel.
-    pub engine: Option<EngineKind>,
-    /// What reads do to the page cache.
-    pub cache: Option<CacheMode>,
-    /// Bytes of a block, [`BLOCK_BYTES_MIN`]`..=`[`BLOCK_BYTES_MAX`]. For direct I/O it must be a
-    /// multiple of the device's alignment (512 or 4096 as a rule).
-    pub block_bytes: Option<u32>,
-    /// Most requests in flight on one thread, `1..=`[`DEPTH_MAX`]. More than `slots` is the same as
-    /// `slots`. A synchronous engine has one at a time whatever is said here.
-    pub depth: Option<u32>,
-    /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; on all threads together at most
-    /// [`SLAB_BYTES_MAX`], or `memory_bytes`.
-    pub slots: Option<u32>,
-    /// Most memory for the blocks of a run, over all of its threads, in bytes:
-    /// [`MEMORY_BYTES_MIN`]`..`. What is not set besides (`block_bytes`, `slots`, `workers`, ...) becomes as small
-    /// as that takes; what is set and does not fit is refused. Default, and in any case: at most
-    /// [`SLAB_BYTES_MAX`]; what is chosen by itself takes 16 MiB.
-    pub memory_bytes: Option<u64>,
-    /// Threads besides the first, `0..=`[`WORKERS_MAX`]. In [`Order::AnyOrder`] each of them reads and
-    /// consumes (and the first need not be the calling thread); in [`Order::InOrder`] one of them
-    /// consumes what the calling thread reads, and more than one is the same as one.
-    pub workers: Option<u32>,
-    /// In [`Order::InOrder`], when `workers` is not set: how many consumers there are that are worth threads of
-    /// their own, as [`Plan::to_each`](crate::Plan::to_each) gives blocks to. Default: 0, the calling thread
-    /// consumes.
-    pub consumers: u32,
-    /// Most threads to use in all, the calling one included, when `workers` is not set. Default: as
-    /// many as there are processors for this process. 0 counts as 1.
-    pub threads_max: Option<u32>,
-    /// Threads of the engine `pool`, `1..=`[`POOL_THREADS_MAX`], for each thread that consumes.
-    pub pool_threads: Option<u32>,
-    /// [`Order::InOrder`] where the consumer would take any order. (It cannot be the other way round.)
-    pub in_order: bool,
-    /// Threads that wait for a read or for each other do so in a busy loop instead of sleeping.
-    pub spin: bool,
-    /// When blocks are consumed, if several have come.
-    pub consume: Consume,
-    /// Which pages hold the slots.
-    pub huge_pages: HugePages,
-    /// What io_uring is told besides.
-    pub uring: Uring,
-    /// Read what the medium holds, never what a page cache has of it: direct I/O where that is known
-    /// to go to a device, refused elsewhere with the reason.
-    pub medium: bool,
-    /// Most bytes per second, over all runs that share it.
-    pub rate_limit: Option<RateLimit>,
-    /// The place of reads in the queue of the device.
-    pub io_priority: Option<IoPriority>,
-    /// Settings that were measured best on devices of this machine. They stand in for the built-in ones
-    /// where a single source is read past the page cache and none of `engine`, `cache`, `block_bytes`,
-    /// `depth`, `slots`, `pool_threads` and `uring` is set. Default: none are known.
-    pub tuned: Option<Tunings>,
-    /// Take statistics, for [`Plan::stats`](crate::Plan::stats).
-    pub stats: bool,
-    /// Write down what happens when.
-    pub trace: Option<Trace>,
-}
-
-/// A value of a [`Config`] outside its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// One number is out of its range.
-    #[error("{name} is {value}, and must be from {min} to {max}")]
-    Range {
-        /// The field.
-        name: &'static str,
-        /// What it was.
-        value: u64,
-        /// The least legal value.
-        min: u64,
-        /// The greatest legal value.
-        max: u64,
-    },
-    /// The slots of all threads would take more than [`SLAB_BYTES_MAX`], or than is allowed.
-    #[error("{slots} slots of {block_bytes} bytes on {threads} thread{} are more than {}: {}",
-        if *.threads == 1 { "" } else { "s" }, size(*.bytes_max), what_fits(*.block_bytes, *.bytes_max))]
-    Slab {
-        /// Slots asked for, of each thread.
-        slots: u32,
-        /// Bytes of a block.
-        block_bytes: u32,
-        /// Threads that read.
-        threads: u32,
-        /// Most that all of them may take, in bytes.
-        bytes_max: u64,
-    },
-    /// Two choices that exclude each other.
-    #[error("{0}")]
-    Contradiction(&'static str),
-}
-
-/// What would be allowed in place of slots that do not fit.
-fn what_fits(block_bytes: u32, bytes_max: u64) -> String {
-    match bytes_max / stride_bytes(block_bytes) {
-        0 => format!("take blocks of at most {}", size(1 << bytes_max.max(1).ilog2())),
-        slots => format!("take at most {slots} slots of this size in all"),
-    }
-}
-
-/// A size in the largest unit that divides it.
-pub(crate) fn size(bytes: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
-        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} bytes"),
-    }
-}
-
-impl Config {
-    /// Checks every field against its range, and the fields against each other.
-    ///
-    /// # Errors
-    ///
-    /// The first field that is out of its range.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let range = |name, value: Option<u32>, min: u32, max: u32| match value {
-            Some(v) if v < min || v > max => {
-                Err(ConfigError::Range { name, value: v.into(), min: min.into(), max: max.into() })
-            }
-            _ => Ok(()),
-        };
-        range("block size", self.block_bytes, BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)?;
-        range("depth", self.depth, 1, DEPTH_MAX)?;
-        range("slots", self.slots, 1, SLOTS_MAX)?;
-        range("workers", self.workers, 0, WORKERS_MAX)?;
-        range("pool threads", self.pool_threads, 1, POOL_THREADS_MAX)?;
-        range("SQPOLL idle time", self.uring.sqpoll.map(|s| s.idle_ms), 0, SQPOLL_IDLE_MS_MAX)?;
-        if let Some(IoPriority::BestEffort(level @ 8..)) = self.io_priority {
-            let (value, min, max) = (level.into(), 0, 7);
-            return Err(ConfigError::Range { name: "I/O priority", value, min, max });
-        }
-        if let Some(value @ 0..MEMORY_BYTES_MIN) = self.memory_bytes {
-            let (min, max) = (MEMORY_BYTES_MIN, u64::MAX);
-            return Err(ConfigError::Range { name: "memory", value, min, max });
-        }
-        self.fits()?;
-        match self.contradiction() {
-            Some(what) => Err(ConfigError::Contradiction(what)),
-            None => Ok(()),
-        }
-    }
-
-    /// Most bytes of blocks, over all threads of a run.
-    pub(crate) fn slab_bytes_max(&self) -> u64 {
-        self.memory_bytes.map_or(SLAB_BYTES_MAX, |bytes| bytes.min(SLAB_BYTES_MAX))
-    }
-
-    /// Most slots for blocks of this size, over all threads of a run.
-    pub(crate) fn slots_max(&self, block_bytes: u32) -> u32 {
-        (self.slab_bytes_max() / stride_bytes(block_bytes)) as u32
-    }
-
-    /// Slots that were asked for; with a bound on the memory, a depth that was asked for has as many.
-    pub(crate) fn slots_asked(&self) -> Option<u32> {
-        let is_one = self.engine.is_some_and(EngineKind::is_synchronous);
-        self.slots.or(self.depth.filter(|_| self.memory_bytes.is_some() && !is_one))
-    }
-
-    /// Threads with slots of their own that were asked for, where the memory is bounded.
-    pub(crate) fn threads_asked(&self) -> u32 {
-        let workers = self.workers.filter(|_| self.memory_bytes.is_some() && !self.in_order);
-        1 + workers.unwrap_or(0)
-    }
-
-    /// Whether what is asked for fits into the memory, if all else is as small as can be.
-    fn fits(&self) -> Result<(), ConfigError> {
-        let slots = self.slots_asked().unwrap_or(1);
-        let block_bytes = self.block_bytes.unwrap_or(BLOCK_BYTES_MIN);
-        let (threads, bytes_max) = (self.threads_asked(), self.slab_bytes_max());
-        let bytes = stride_bytes(block_bytes) * u64::from(slots) * u64::from(threads);
-        match bytes > bytes_max {
-            true => Err(ConfigError::Slab { slots, block_bytes, threads, bytes_max }),
-            false => Ok(()),
-        }
-    }
-
-    /// Two choices that exclude each other.
-    fn contradiction(&self) -> Option<&'static str> {
-        let too_long = |limit: &RateLimit| {
-            self.block_bytes
-                .is_some_and(|bytes| u64::from(bytes) > limit.bytes_per_s().get().max(4096))
-        };
-        let not_direct = matches!(self.cache, Some(CacheMode::Buffered | CacheMode::Dontcache));
-        let other_engine = |wanted| self.engine.is_some_and(|engine| engine != wanted);
-        let rules = [
-            (
-                self.engine == Some(EngineKind::Mmap)
-                    && (self.medium
-                        || self.cache.is_some_and(|cache| cache != CacheMode::Buffered)),
-                "engine mmap reads the page cache itself: it goes with cache mode buffered only",
-            ),
-            (
-                self.engine == Some(EngineKind::Mmap) && self.huge_pages != HugePages::default(),
-                "engine mmap has no slots, so no huge pages for them",
-            ),
-            (
-                self.uring.is_set() && other_engine(EngineKind::IoUring),
-                "drain, link, SQPOLL, IOPOLL, fixed buffers and a fixed file are of the engine \
-                 io_uring, and another was asked for",
-            ),
-            (
-                self.pool_threads.is_some() && other_engine(EngineKind::Pool),
-                "pool threads are of the engine pool, and another was asked for",
-            ),
-            (
-                self.medium && not_direct,
-                "the medium is read past the page cache: it goes with cache mode direct only",
-            ),
-            (
-                self.uring.iopoll && not_direct,
-                "IOPOLL polls the device: it goes with cache mode direct only",
-            ),
-            (
-                self.rate_limit.as_ref().is_some_and(too_long),
-                "a block is more than may be read in a second: take smaller blocks, or none by name",
-            ),
-            (
-                self.uring.drain && self.uring.link,
-                "drain and link are two ways to force an order: take one",
-            ),
-        ];
-        rules.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what))
-    }
-
-    /// The engine that was asked for, by name or by what only it has.
-    pub(crate) fn engine_asked(&self) -> Option<EngineKind> {
-        match self.engine {
-            None if self.uring.is_set() => Some(EngineKind::IoUring),
-            None if self.pool_threads.is_some() => Some(EngineKind::Pool),
-            engine => engine,
-        }
-    }
-
-    /// The cache mode that was asked for, by name or by what only it has.
-    pub(crate) fn cache_asked(&self) -> Option<CacheMode> {
-        match self.medium || self.uring.iopoll {
-            true => Some(CacheMode::Direct),
-            false => self.cache,
-        }
-    }
-
-    /// Whether nothing was asked for of what is measured together: one part of it says nothing about
-    /// the others.
-    pub(crate) fn takes_tuning(&self) -> bool {
-        let unshaped = self.block_bytes.or(self.depth).or(self.slots).is_none();
-        self.engine_asked().is_none() && self.cache.is_none() && unshaped
-    }
-
-    /// Whether nothing about how to read was asked for, so that a small file may be read in one go.
-    pub(crate) fn is_auto(&self) -> bool {
-        self.engine_asked().is_none()
-            && self.cache_asked().is_none()
-            && self.block_bytes.is_none()
-            && self.depth.is_none()
-            && self.slots.is_none()
-            && self.workers.is_none()
-            && self.huge_pages == HugePages::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_named_in_the_error() {
-        let iopoll = Uring { iopoll: true, ..Uring::default() };
-        let bounded = Config { memory_bytes: Some(4 << 20), ..Config::default() };
-        let cases: [(Config, &str); 14] = [
-            (Config { memory_bytes: Some(1), ..Config::default() }, "from 262144"),
-            (Config { block_bytes: Some(8 << 20), ..bounded.clone() }, "at most 4 MiB"),
-            (Config { workers: Some(1024), ..bounded.clone() }, "at most 1024 slots"),
+    fn an_error_names_the_legal_range() {
+        type Change = fn(&mut Config);
+        let cases: [(Change, &str); 15] = [
+            (|c| c.memory.limit_bytes = Some(1), "from 262144"),
             (
-                Config { depth: Some(9), block_bytes: Some(512 << 10), ..bounded.clone() },
-                "more than 4 MiB: take at most 8 slots",
+                |c| (c.memory.limit_bytes, c.io.block_bytes) = (Some(4 << 20), Some(8 << 20)),
+                "at most 4 MiB",
             ),
             (
-                Config { slots: Some(5), workers: Some(1), block_bytes: Some(1 << 20), ..bounded },
+                |c| (c.memory.limit_bytes, c.io.workers) = (Some(4 << 20), Some(1024)),
+                "at most 1024 slots",
+            ),
+            (
+                |c| {
+                    c.memory.limit_bytes = Some(4 << 20);
+                    (c.io.queue_depth, c.io.block_bytes) = (Some(9), Some(512 << 10));
+                },
+                "more than 4 MiB: use at most 8 slots",
+            ),
+            (
+                |c| {
+                    c.memory.limit_bytes = Some(4 << 20);
+                    (c.io.slots, c.io.workers, c.io.block_bytes) =
+                        (Some(5), Some(1), Some(1 << 20));
+                },
                 "5 slots of 1048576 bytes on 2 threads",
             ),
-            (Config { block_bytes: Some(511), ..Config::default() }, "from 512 to 67108864"),
-            (Config { block_bytes: Some(u32::MAX), ..Config::default() }, "from 512 to 67108864"),
-            (Config { depth: Some(0), ..Config::default() }, "from 1 to 32768"),
-            (Config { slots: Some(32769), ..Config::default() }, "from 1 to 32768"),
-            (Config { workers: Some(1025), ..Config::default() }, "from 0 to 1024"),
+            (|c| c.io.block_bytes = Some(511), "from 512 to 67108864"),
+            (|c| c.io.block_bytes = Some(u32::MAX), "from 512 to 67108864"),
+            (|c| c.io.queue_depth = Some(0), "from 1 to 32768"),
+            (|c| c.io.slots = Some(32769), "from 1 to 32768"),
+            (|c| c.io.workers = Some(1025), "from 0 to 1024"),
+            (|c| (c.io.slots, c.io.block_bytes) = (Some(17), Some(64 << 20)), "at most 16 slots"),
+            (|c| c.io.priority = Some(IoPriority::BestEffort(8)), "from 0 to 7"),
             (
-                Config { slots: Some(17), block_bytes: Some(64 << 20), ..Config::default() },
-                "at most 16 slots",
+                |c| (c.uring.iopoll, c.io.engine) = (true, Some(EngineKind::Libaio)),
+                "options of the engine io_uring",
             ),
             (
-                Config { io_priority: Some(IoPriority::BestEffort(8)), ..Config::default() },
-                "from 0 to 7",
-            ),
-            (
-                Config { uring: iopoll, engine: Some(EngineKind::Libaio), ..Config::default() },
-                "of the engine io_uring",
-            ),
-            (
-                Config { medium: true, cache: Some(CacheMode::Buffered), ..Config::default() },
+                |c| (c.io.bypass_cache, c.io.cache) = (true, Some(CacheMode::Buffered)),
                 "direct only",
             ),
+            (|c| c.io.engine = Some(EngineKind::Mmap), "needs Config::mmap"),
         ];
-        for (config, part) in cases {
+        for (change, part) in cases {
+            let config = Config::default().with(change);
             let message = config.validate().expect_err(part).to_string();
             assert!(message.contains(part), "{message}");
         }

@@ -1,92 +1,105 @@
-//! What can go wrong, in words a user can act on.
+//! What can go wrong, with messages that say what to do.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::{CacheMode, EngineKind};
-use crate::unreadable;
+use crate::config::{CacheMode, ConfigError, EngineKind};
 
-/// The error a consumer may stop a run with; `?` turns any error into it.
+/// The error with which a consumer may stop a run; `?` turns any error into it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a source could not be read, and which one.
 ///
-/// [`Display`](fmt::Display) prints `PATH: what happened`; [`kind`](Error::kind) prints alone for
-/// callers that put the path elsewhere.
+/// [`Display`](fmt::Display) prints `PATH: what happened`. [`kind`](Error::kind) prints the second
+/// part alone, for callers that print the path elsewhere.
 pub struct Error(Box<(PathBuf, ErrorKind)>);
 
-/// What happened. The messages do not repeat the path: [`Error`] has it.
+/// What happened. The messages leave out the path, which [`Error`] holds.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The source could not be opened, or is of a kind that cannot be read (a directory).
+    /// The source could not be opened, or is a directory.
     #[error("{0}")]
     Open(io::Error),
-    /// The kernel refused to say something about an open source that is needed to read it.
+    /// A system call that describes the open source failed.
     #[error("{operation}: {error}")]
     Inspect {
-        /// The system call or file that was refused.
+        /// The system call.
         operation: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// A read failed.
-    #[error("{}: {error}{}", read_failed(*.offset, *.len, *.narrowed, .error), read_advice(.error))]
+    #[error("{}: {error}{}", read_failed(*.offset, *.len, *.precision, .error), read_advice(.error))]
     Read {
-        /// Where what could not be read starts, in bytes from the start of the source.
+        /// Start of the bytes that could not be read, from the start of the source.
         offset: u64,
-        /// How long it is, in bytes; 0 where a place says nothing of why.
+        /// Their number; 0 if the error has nothing to do with a place.
         len: u64,
-        /// Whether it is that, or lies somewhere in that.
-        narrowed: Narrowed,
-        /// What the kernel said.
+        /// Whether all of them are bad, or some among them.
+        precision: Precision,
+        /// The kernel's error.
         error: io::Error,
     },
     /// The source changed between its opening and the end of the last read.
-    #[error("changed while it was read ({0}); try again when it is left alone")]
+    #[error("changed while it was read ({0}); try again when no process writes to it")]
     Changed(Change),
-    /// An engine cannot be had here: one that was asked for by name, as a rule.
+    /// The file did not change, but reading found another length than `stat` reports. Only pseudo
+    /// file systems (proc, sysfs, ...), which make up file sizes, are read to their real end.
+    #[error(
+        "its size is reported as {stated} bytes, but reading found {}{found}: the file system \
+         misreports it, so its content is not known to be complete",
+        if *.found > *.stated { "at least " } else { "" }
+    )]
+    Length {
+        /// Length according to `stat`, in bytes.
+        stated: u64,
+        /// Where the bytes ended; or, if it is larger, how many there are at least.
+        found: u64,
+    },
+    /// An engine is not available here.
     #[error("engine {engine} cannot be used: {why}")]
     Engine {
-        /// The engine that was asked for.
+        /// The engine.
         engine: EngineKind,
         /// What is missing and what to do about it.
         why: String,
     },
-    /// A cache mode that was asked for by name cannot be had here.
+    /// An explicit cache mode is not available here.
     #[error("cache mode {cache} cannot be used: {why}")]
     Cache {
-        /// The mode that was asked for.
+        /// The mode.
         cache: CacheMode,
         /// What is missing and what to do about it.
         why: String,
     },
-    /// A [`Config`](crate::Config) that cannot be meant.
+    /// The [`Config`](crate::Config) is invalid.
     #[error("{0}")]
-    Config(#[from] crate::config::ConfigError),
-    /// The kernel would not say what had become of requests.
+    Config(#[from] ConfigError),
+    /// The kernel failed to report completions.
     #[error("waiting for reads to complete: {0}")]
     Wait(io::Error),
-    /// The system refused memory or a thread, before anything was read.
+    /// The system refused memory or a thread before anything was read.
     #[error("{what}: {error}")]
     Resource {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// What the medium itself holds cannot be read here, and that was asked for.
-    #[error("what the medium holds cannot be verified here: {0}")]
-    Medium(String),
-    /// Where the bytes went on to takes no more of them.
-    #[error("{to}: {}; {bytes} bytes were consumed until then, and the rest was not", went_away(.error), to = .to.display())]
-    Onward {
-        /// What it is called.
+    /// [`Io::bypass_cache`](crate::Io::bypass_cache) is set, and reads here might not reach the device.
+    #[error("the page cache cannot be bypassed here: {0}")]
+    BypassCache(String),
+    /// The output of a [`Tee`](crate::Tee) takes no more bytes.
+    #[error("{to}: {}; {bytes} bytes were consumed before, the rest was not",
+        output_closed(.error), to = .to.display())]
+    Tee {
+        /// The name of the output.
         to: PathBuf,
-        /// Bytes that consumers were given before.
+        /// Bytes that consumers saw before.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The consumer stopped the run.
@@ -94,51 +107,51 @@ pub enum ErrorKind {
     Consumer(BoxError),
 }
 
-/// How exactly a place is known that could not be read.
+/// How precisely the place of a failed read is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Narrowed {
-    /// It is what one request asked for, or what was left of it. What of it is bad is not known.
+pub enum Precision {
+    /// It is one request, or the rest of one. Which of its bytes are bad is not known.
     Request,
-    /// Its first unit and its last one fail by themselves. A unit is what the run could read at least: the
-    /// alignment of direct reads (512 or 4096 bytes), or a page of the page cache.
+    /// Its first unit and its last one fail by themselves. A unit is the least that the run could
+    /// read: the alignment of direct reads (512 or 4096 bytes), or a page of the page cache.
     Units,
-    /// To look more closely would have taken too long.
+    /// A closer look would have taken too long.
     OutOfTime,
     /// All of it could be read when it was tried again.
-    Passing,
+    Transient,
 }
 
-/// How a source differed at the end from what it was at its opening.
+/// How a source at the end of a run differed from the source at its opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// It is shorter now, or its bytes ended early.
+    /// It is shorter, or its bytes ended early.
     Shrank {
         /// Length at the opening, in bytes.
         from: u64,
         /// Length found, in bytes.
         to: u64,
     },
-    /// It is longer now.
+    /// It is longer.
     Grew {
         /// Length at the opening, in bytes.
         from: u64,
         /// Length found, in bytes.
         to: u64,
     },
-    /// Same length, another modification time.
+    /// Same length, different modification time.
     Rewritten,
-    /// Same length and modification time, another change time: its data or its attributes changed.
+    /// Same length and modification time, different change time: its data or its attributes changed.
     StatusChanged,
-    /// It changed, and its path leads to another file by now.
+    /// It changed, and its path leads to another file now.
     Replaced,
-    /// It changed, and its path leads to nothing any more.
+    /// It changed, and its path leads to nothing now.
     Removed,
 }
 
 impl Change {
-    /// One word for it, for programs.
+    /// One word for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Change::Shrank { .. } => "shrank",
@@ -156,56 +169,87 @@ impl fmt::Display for Change {
         match self {
             Change::Shrank { from, to } => write!(f, "it shrank from {from} to {to} bytes"),
             Change::Grew { from, to } => write!(f, "it grew from {from} to {to} bytes"),
-            Change::Rewritten => f.write_str("its modification time is another"),
+            Change::Rewritten => f.write_str("its modification time changed"),
             Change::StatusChanged => f.write_str(
-                "its ctime is another: its data, a name, a link or its permissions changed",
+                "its ctime changed: its data, a name, a link or its permissions are different",
             ),
-            Change::Replaced => f.write_str("it was replaced: its path is another file now"),
-            Change::Removed => f.write_str("it was removed: its path is nothing any more"),
+            Change::Replaced => f.write_str("it was replaced: its path leads to another file now"),
+            Change::Removed => f.write_str("it was removed: its path leads to nothing now"),
         }
     }
 }
 
-fn went_away(error: &io::Error) -> String {
+/// Whether an error concerns the place that was read, so that reading elsewhere may succeed: the
+/// medium, the link to it for one request, or a checksum. Not if the device is gone (`ENODEV`,
+/// `ENXIO`, `ENOLINK`), the server is gone (`ESTALE`, `ENOTCONN`), or the request was wrong.
+pub(crate) fn is_of_place(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            // Most of them: whatever the block layer does not name more exactly, btrfs checksums,
+            // fs-verity.
+            libc::EIO
+            // The block layer: "critical medium", "critical target", "protection", "timeout" error.
+            | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ | libc::ETIMEDOUT
+            // File systems: a bad checksum, or inconsistent metadata of the file.
+            | libc::EBADMSG | libc::EUCLEAN
+        )
+    )
+}
+
+fn output_closed(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => "whoever read it has left".to_owned(),
+        io::ErrorKind::BrokenPipe => "its reader has closed it".to_owned(),
         _ => error.to_string(),
     }
 }
 
-fn read_failed(offset: u64, len: u64, narrowed: Narrowed, error: &io::Error) -> String {
-    let is_place = unreadable::is_of_place(error);
+fn read_failed(offset: u64, len: u64, precision: Precision, error: &io::Error) -> String {
     let last = offset.saturating_add(len.saturating_sub(1));
-    let (how, why) = match narrowed {
-        _ if len == 0 || (narrowed == Narrowed::Request && !is_place) => {
+    let (how, outcome) = match precision {
+        _ if len == 0 || (precision == Precision::Request && !is_of_place(error)) => {
             return format!("read failed at byte {offset}");
         }
-        Narrowed::Units => ("at", ""),
-        Narrowed::Request | Narrowed::OutOfTime => ("within", ""),
-        Narrowed::Passing => ("within", ", and did not when it was tried again"),
+        Precision::Units => ("at", ""),
+        Precision::Request | Precision::OutOfTime => ("within", ""),
+        Precision::Transient => ("within", ", and succeeded when tried again"),
     };
-    format!("read failed {how} bytes {offset} to {last}{why}")
+    format!("read failed {how} bytes {offset} to {last}{outcome}")
 }
 
 fn read_advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EIO) => "; the kernel log may say more",
-        Some(libc::EFAULT) => "; a page of its mapping cannot be had: read it without engine mmap",
+        Some(libc::EFAULT) => "; a page of its mapping is not available: use another engine",
         _ => "",
     }
 }
 
 impl ErrorKind {
-    /// A request failed, and nobody has looked more closely.
+    /// A request failed, and its place is known no better than that.
     pub(crate) fn read(offset: u64, len: u64, error: io::Error) -> ErrorKind {
-        ErrorKind::Read { offset, len, narrowed: Narrowed::Request, error }
+        ErrorKind::Read { offset, len, precision: Precision::Request, error }
     }
 
-    /// How the source changed, if it is that.
+    /// How the source changed, if that is the error.
     pub fn change(&self) -> Option<Change> {
         match self {
             ErrorKind::Changed(change) => Some(*change),
             _ => None,
+        }
+    }
+
+    /// Whether this one file cannot be read like other files of its device, but perhaps in another
+    /// way: make a [`Plan`](crate::Plan) of its own.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            // Another file system is mounted there, or its file system has something against direct or
+            // uncached reads of this file.
+            ErrorKind::Read { error, .. } => {
+                matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+            }
+            ErrorKind::Engine { .. } | ErrorKind::Length { .. } => true,
+            _ => false,
         }
     }
 }

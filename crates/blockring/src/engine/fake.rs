@@ -1,6 +1,6 @@
-//! A device made of a seed, for tests: it reorders, reads short, interrupts, fails, and its file may
-//! be shorter than it said. It checks what only an engine can see: how many requests are in flight,
-//! and that no two of them, and no lent block, share memory.
+//! A simulated device for tests, driven by a seed: it reorders, reads short, interrupts and fails, and
+//! its file may be shorter than reported. It checks what only an engine can see: the number of
+//! requests in flight, and that no two of them, and no delivered block, share memory.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -19,20 +19,20 @@ pub(crate) struct Faults {
     pub(crate) interrupted_one_in: u32,
     /// `EAGAIN`.
     pub(crate) again_one_in: u32,
-    /// A read that comes short or fails breaks the chain: those submitted after it that are still in
+    /// A read that is short or fails breaks the chain: requests submitted after it that are still in
     /// flight end with `ECANCELED`.
     pub(crate) chained: bool,
     /// `EIO` for every read that touches this byte.
     pub(crate) bad_byte: Option<u64>,
     /// `submit` itself fails, the n-th time.
     pub(crate) refuse_submit: Option<u32>,
-    /// `wait` fails, the n-th time, after it has taken completions down.
+    /// `wait` fails, the n-th time, after it has taken completions.
     pub(crate) fail_wait: Option<u32>,
-    /// What is in flight never ends: a dead server.
+    /// Requests in flight never end, as with a dead server.
     pub(crate) never_drains: bool,
 }
 
-/// What the fake saw, shared with the test that owns the pump.
+/// The engine's observations, shared with the test that owns the pump.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) in_flight_max: u32,
@@ -44,10 +44,10 @@ pub(crate) struct Seen {
     pub(crate) hopeless_waits: u32,
 }
 
-/// What decides what happens next.
+/// Decides what happens next.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
-    /// One decision each, as long as there are some.
+    /// One decision each, while any are left.
     chosen: VecDeque<u8>,
     random: u64,
 }
@@ -57,7 +57,7 @@ impl Chance {
         Chance { chosen: VecDeque::new(), random: seed | 1 }
     }
 
-    /// What a fuzzer chose; after its last byte, chance, so that there is an end to what goes wrong.
+    /// Decisions of a fuzzer; after its last byte, random ones, so that faults come to an end.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Chance {
         Chance { chosen: bytes.iter().copied().collect(), ..Chance::of_seed(1) }
     }
@@ -74,7 +74,7 @@ impl Chance {
     }
 }
 
-/// The engine of a seed.
+/// The simulated engine.
 pub(crate) struct FakeEngine {
     content: Rc<Vec<u8>>,
     faults: Faults,
@@ -82,7 +82,7 @@ pub(crate) struct FakeEngine {
     in_flight: Vec<(u32, u64, u32, *mut u8)>,
     depth: u32,
     seen: Rc<RefCell<Seen>>,
-    /// The slab is direct: offsets and lengths must be multiples of this.
+    /// Offsets and lengths must be multiples of this.
     align: u32,
     /// Completes within `submit`, as a synchronous engine does, one time in two.
     synchronous: bool,
@@ -123,7 +123,7 @@ impl FakeEngine {
         let result = self.result(offset, len);
         if let Ok(n @ 1..) = result {
             let from = &self.content[offset as usize..][..n as usize];
-            // SAFETY: the pump vouches for `len` bytes of the buffer, and n is at most len.
+            // SAFETY: the pump guarantees `len` bytes of buffer, and n is at most len.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), buffer, n as usize) };
         }
         self.seen.borrow_mut().requested.remove(&slot);
@@ -152,7 +152,7 @@ impl FakeEngine {
         }
         let there = (self.content.len() as u64).saturating_sub(offset).min(len.into()) as u32;
         match there > 1 && self.one_in(self.faults.short_one_in) {
-            // A direct read that is cut short still moves whole sectors, unless the file ends.
+            // A short direct read still moves whole sectors, unless the file ends.
             true if self.align > 1 && there > self.align => {
                 Ok((1 + self.random(there / self.align)) * self.align)
             }
@@ -179,20 +179,20 @@ impl Engine for FakeEngine {
         if self.synchronous && self.random(2) == 0 {
             return Ok(Some(self.carry_out(read.slot, read.offset, read.len, read.buffer)));
         }
-        // What is in the buffer until the read is carried out is nobody's business: spoil it.
-        // SAFETY: the pump vouches for the buffer.
+        // The buffer's content is undefined until the read is carried out: spoil it.
+        // SAFETY: the pump guarantees that the buffer is valid.
         unsafe { ptr::write_bytes(read.buffer, 0xEE, read.len as usize) };
         self.in_flight.push((read.slot, read.offset, read.len, read.buffer));
         Ok(None)
     }
 
-    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
-        if block && self.in_flight.is_empty() {
+    fn wait(&mut self, sleeps: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+        if sleeps && self.in_flight.is_empty() {
             self.seen.borrow_mut().hopeless_waits += 1;
             panic!("waiting for a completion with nothing in flight");
         }
         let most = self.in_flight.len() as u32;
-        let n = if block { 1 + self.random(most) } else { self.random(most + 1) };
+        let n = if sleeps { 1 + self.random(most) } else { self.random(most + 1) };
         for _ in 0..n {
             let i = self.random(self.in_flight.len() as u32) as usize;
             // A chain runs in its order.

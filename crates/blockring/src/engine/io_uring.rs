@@ -1,6 +1,6 @@
 //! Many reads in flight through an io_uring.
 //!
-//! The ring is made on the thread that pumps it, with the newest set-up flags that the kernel takes.
+//! The ring is set up on the thread that pumps it, with the newest set-up flags the kernel accepts.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -25,7 +25,7 @@ const STALLS_MAX: u32 = 1000;
 /// The engine with a ring shared with the kernel.
 pub(crate) struct IoUringEngine {
     ring: IoUring,
-    /// Present when another thread may have to wake us.
+    /// Present if another thread may have to wake this one.
     event: Option<Arc<OwnedFd>>,
     knobs: Uring,
     /// Flags of each request.
@@ -36,8 +36,8 @@ pub(crate) struct IoUringEngine {
 
 /// Set-up flags, the newest first; one is dropped for each `EINVAL`, as fio does.
 ///
-/// `SINGLE_ISSUER` (6.0) and `DEFER_TASKRUN` (6.1) keep completions from interrupting the hash: they
-/// are delivered when we ask for them. `NO_SQARRAY` (6.6) saves an indirection.
+/// `SINGLE_ISSUER` (6.0) and `DEFER_TASKRUN` (6.1) keep completions from interrupting the consumer:
+/// they are delivered on request. `NO_SQARRAY` (6.6) saves an indirection.
 const FLAGS: [&[Flag]; 4] = [
     &[Flag::SingleIssuer, Flag::DeferTaskrun, Flag::NoSqarray],
     &[Flag::SingleIssuer, Flag::DeferTaskrun],
@@ -57,7 +57,7 @@ impl IoUringEngine {
     ///
     /// # Errors
     ///
-    /// What is missing and what to do about it.
+    /// What is missing, and what to do about it.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<IoUringEngine, String> {
         let knobs = setup.uring;
         let ring = set_up(setup.depth, &knobs).map_err(|error| explain_setup(&knobs, &error))?;
@@ -68,14 +68,14 @@ impl IoUringEngine {
                 .map_err(|error| explain("io_uring_register (an eventfd)", &error))?;
         }
         if knobs.fixed_file {
-            let file = setup.file.ok_or("a fixed file is one file, and these are many")?;
+            let file = setup.file.ok_or("a fixed file works for one file, not for many")?;
             ring.submitter()
                 .register_files(&[file.as_raw_fd()])
                 .map_err(|error| explain("io_uring_register (the file)", &error))?;
         }
         if let (true, Some(slab)) = (knobs.fixed_buffers, setup.slab) {
             // SAFETY: the slab outlives the engine, or is leaked.
-            unsafe { ring.submitter().register_buffers(&[slab.as_iovec()]) }
+            unsafe { ring.submitter().register_buffers(&[slab]) }
                 .map_err(|error| explain("io_uring_register (the slots)", &error))?;
         }
         let mut flags = squeue::Flags::empty();
@@ -107,11 +107,11 @@ impl IoUringEngine {
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
-            // SAFETY: what the entry points to is vouched for by the caller of `submit`.
+            // SAFETY: the caller of `submit` guarantees that the buffer is valid.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            // Full: the kernel takes what there is, and makes room.
+            // Full: the kernel takes the entries and makes room.
             self.enter(0)?;
         }
     }
@@ -126,14 +126,14 @@ impl IoUringEngine {
         }
     }
 
-    /// Whether the kernel has nothing to be told, so that it need not be asked what has completed.
+    /// Whether the kernel needs to be told nothing, and has nothing deferred.
     fn is_quiet(&mut self) -> bool {
         let iopoll = self.knobs.iopoll;
         let queue = self.ring.submission();
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() && !iopoll
     }
 
-    /// Hands over what is queued, and waits for `want` completions.
+    /// Submits the queue, and waits for `want` completions.
     fn enter(&mut self, want: usize) -> io::Result<()> {
         match self.ring.submitter().submit_and_wait(want) {
             Ok(_) => {
@@ -144,7 +144,7 @@ impl IoUringEngine {
                 // A signal: the caller comes back.
                 Some(libc::EINTR) => Ok(()),
                 // The kernel is out of memory for requests, or holds completions that do not fit
-                // into the queue: the caller takes some down and comes back.
+                // into the queue: the caller takes some and comes back.
                 Some(libc::EAGAIN | libc::EBUSY) if self.stalls < STALLS_MAX => {
                     self.stalls += 1;
                     thread::sleep(STALL);
@@ -155,11 +155,11 @@ impl IoUringEngine {
         }
     }
 
-    /// Waits for the event, which completions raise, too.
+    /// Waits for the event, which completions raise as well.
     ///
-    /// Not by a poll of it that is itself a request: with `IOSQE_IO_DRAIN` every read would wait for
-    /// that. Nor by a poll of the ring: with `DEFER_TASKRUN` nobody tells it of completions that were not
-    /// fetched.
+    /// A poll of it that is itself a request would not do: with `IOSQE_IO_DRAIN` every read would wait
+    /// for it. Nor would a poll of the ring: with `DEFER_TASKRUN` it does not see completions that
+    /// have not been fetched.
     fn wait_for_event(&mut self, event: &OwnedFd) -> io::Result<()> {
         self.enter(0)?;
         if self.knobs.sqpoll.is_none() && !self.ring.submission().is_empty() {
@@ -185,11 +185,11 @@ impl Engine for IoUringEngine {
         Ok(None)
     }
 
-    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
-        let result = match (block, self.event.clone()) {
+    fn wait(&mut self, sleeps: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+        let result = match (sleeps, self.event.clone()) {
             (false, _) if self.is_quiet() => Ok(()),
             (true, Some(event)) => self.wait_for_event(&event),
-            (block, _) => self.enter(usize::from(block)),
+            (sleeps, _) => self.enter(usize::from(sleeps)),
         };
         self.harvest(done);
         result
@@ -198,15 +198,15 @@ impl Engine for IoUringEngine {
     fn drain(&mut self, in_flight: u32, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut done = Vec::new();
-        // What was queued but not submitted is submitted here, so that it completes, too.
+        // Requests that were queued but not submitted are submitted here, so that they complete.
         let _ = self.wait(false, &mut done);
-        // Linux 6.0; before, the reads take the time they take. Reads that are with the device
-        // cannot be cancelled and complete.
+        // Linux 6.0; before, reads run to their end. Reads that are with the device cannot be
+        // cancelled and complete.
         let _ = self
             .ring
             .submitter()
             .register_sync_cancel(Some(Timespec::from(Duration::ZERO)), CancelBuilder::any());
-        // By looking again and again: a wait with a time limit needs Linux 5.11.
+        // Polling, since a wait with a timeout needs Linux 5.11.
         while done.len() < in_flight as usize {
             if Instant::now() >= deadline {
                 return false;
@@ -229,7 +229,7 @@ impl Engine for IoUringEngine {
 fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
     let mut result = Err(io::ErrorKind::Unsupported.into());
     for flags in FLAGS {
-        // Deferred work is for rings whose issuer asks for it; a polling thread does not.
+        // Deferred work needs an issuer that enters the kernel; a polling thread does not.
         if knobs.sqpoll.is_some() && flags.contains(&Flag::DeferTaskrun) {
             continue;
         }
@@ -238,7 +238,7 @@ fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
         for flag in flags {
             match flag {
                 Flag::SingleIssuer => builder.setup_single_issuer(),
-                // With the flag that says when there is something to fetch.
+                // With the flag that says when there are completions to fetch.
                 Flag::DeferTaskrun => builder.setup_defer_taskrun().setup_taskrun_flag(),
                 Flag::NoSqarray => builder.setup_no_sqarray(),
             };
@@ -261,10 +261,14 @@ fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
     result
 }
 
-/// Whether io_uring can be had with these knobs and works, or why not: a small ring is made, asked what
-/// it can do, and carries one request. A filter may refuse any of these.
+/// Checks that io_uring is available with these options and works: sets up a small ring, queries its
+/// features and completes one request. A seccomp filter may refuse any of these.
+///
+/// # Errors
+///
+/// Why it is not available, and what can be done about it.
 pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
-    // A yes stays a yes; a no may be a passing want of memory or descriptors, and is found anew.
+    // Success is remembered; a failure may be a temporary lack of memory or descriptors.
     static USABLE: AtomicBool = AtomicBool::new(false);
     if USABLE.load(Ordering::Relaxed) && !knobs.is_set() {
         return Ok(());
@@ -280,18 +284,18 @@ pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
     }
     if knobs.sqpoll.is_some() && !knobs.fixed_file && !ring.params().is_feature_sqpoll_nonfixed() {
         return Err(
-            "SQPOLL reads only registered files before Linux 5.11: ask for a fixed file, too"
+            "SQPOLL reads only registered files before Linux 5.11: use a fixed file as well"
                 .to_owned(),
         );
     }
-    // SAFETY: a request that does nothing points to nothing.
+    // SAFETY: a no-op points to no memory.
     let _ = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
     ring.submit_and_wait(1).map_err(|error| explain("io_uring_enter", &error))?;
     USABLE.store(true, Ordering::Relaxed);
     Ok(())
 }
 
-/// What an error of a set-up with these knobs means.
+/// Explains an error of a set-up with these options.
 fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
     match (knobs.sqpoll, error.raw_os_error()) {
         (Some(sqpoll), Some(libc::EINVAL)) if sqpoll.cpu.is_some() => {
@@ -308,7 +312,7 @@ fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
     }
 }
 
-/// What an error of one of io_uring's three system calls means, and what can be done about it.
+/// Explains an error of one of io_uring's three system calls, and what can be done about it.
 fn explain(call: &str, error: &io::Error) -> String {
     let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let disabled = disabled.ok().and_then(|text| text.trim().parse::<u32>().ok());
@@ -327,7 +331,7 @@ fn explain(call: &str, error: &io::Error) -> String {
                 .to_owned()
         }
         (Some(libc::ENOMEM), _) => {
-            "no memory may be locked for it; raise RLIMIT_MEMLOCK (ulimit -l)".to_owned()
+            "RLIMIT_MEMLOCK does not allow its memory to be locked; raise it (ulimit -l)".to_owned()
         }
         (Some(libc::EMFILE | libc::ENFILE), _) => {
             "no descriptor is left; raise RLIMIT_NOFILE (ulimit -n)".to_owned()
@@ -342,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_names_what_to_change() {
+    fn the_reason_says_what_to_change() {
         let cases = [
             (libc::ENOSYS, "Linux 5.6"),
             (libc::ENOMEM, "ulimit -l"),

@@ -1,7 +1,6 @@
 //! Many reads in flight through the kernel's older interface, `io_submit` and `io_getevents`.
 //!
-//! Direct reads are asynchronous. A read through the page cache is made by `io_submit` itself, before it
-//! returns.
+//! Only direct reads are asynchronous: through the page cache, `io_submit` reads before it returns.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,20 +12,20 @@ use std::time::{Duration, Instant};
 use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
 use crate::sys::aio::{Context, Control, Event};
 
-/// How long to wait when the kernel cannot take a request, and how often in a row before that is an
-/// error: a second in all.
+/// How long to wait if the kernel cannot take a request, and how often in a row before that is an
+/// error: one second in all.
 const STALL: Duration = Duration::from_millis(1);
 const STALLS_MAX: u32 = 1000;
 
-/// The engine over one context of the kernel's.
+/// The engine over one kernel AIO context.
 pub(crate) struct LibaioEngine {
     context: Context,
-    /// Requests that the kernel has not got yet. The kernel copies them at `io_submit`.
+    /// Requests that have not been submitted. The kernel copies them at `io_submit`.
     queue: Vec<Control>,
-    /// Requests that it refused one by one.
+    /// Requests that the kernel refused one by one.
     refused: Vec<Completion>,
     events: Vec<Event>,
-    /// Present when another thread may have to wake us: completions raise it, too.
+    /// Present if another thread may have to wake this one; completions raise it as well.
     event: Option<Arc<OwnedFd>>,
 }
 
@@ -35,7 +34,7 @@ impl LibaioEngine {
     ///
     /// # Errors
     ///
-    /// What is missing and what to do about it.
+    /// What is missing, and what to do about it.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<LibaioEngine, String> {
         let depth = setup.depth;
         Ok(LibaioEngine {
@@ -47,7 +46,7 @@ impl LibaioEngine {
         })
     }
 
-    /// Gives the queue to the kernel.
+    /// Submits the queue.
     fn flush(&mut self) -> io::Result<()> {
         let mut given = 0;
         let mut stalls = 0;
@@ -55,18 +54,18 @@ impl LibaioEngine {
             if given == self.queue.len() {
                 break Ok(());
             }
-            // SAFETY: whoever called `submit` vouches for the memory of each.
+            // SAFETY: the callers of `submit` guarantee that the buffers are valid.
             match unsafe { self.context.submit(&mut self.queue[given..]) } {
                 Ok(n) => given += n,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Its queue is full, or memory is short: completions make room, and come by
-                    // themselves.
+                    // Its queue is full, or memory is short: completions, which come by themselves,
+                    // make room.
                     Some(libc::EAGAIN) if stalls < STALLS_MAX => {
                         stalls += 1;
                         thread::sleep(STALL);
                     }
-                    // No request is bad because of the one before it: this one is, and it is over.
+                    // Only this request is invalid: it is over, and the next may be fine.
                     Some(_) if stalls < STALLS_MAX => {
                         let slot = self.queue[given].slot();
                         self.refused.push(Completion { slot, result: Err(error) });
@@ -80,7 +79,7 @@ impl LibaioEngine {
         result
     }
 
-    /// Takes down what has completed; waits until there are `least`.
+    /// Takes completions; waits until there are at least `least`.
     fn harvest(&mut self, least: usize, done: &mut Vec<Completion>) -> io::Result<()> {
         done.append(&mut self.refused);
         let least = if done.is_empty() { least } else { 0 };
@@ -103,31 +102,32 @@ impl LibaioEngine {
 impl Engine for LibaioEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
         let event = self.event.as_ref().map(|event| event.as_raw_fd());
-        self.queue.push(Control::read(&read, event));
+        let Read { slot, fd, offset, len, buffer, flags } = read;
+        self.queue.push(Control::read(slot, fd, (offset, len), buffer, flags, event));
         Ok(None)
     }
 
-    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+    fn wait(&mut self, sleeps: bool, done: &mut Vec<Completion>) -> io::Result<()> {
         self.flush()?;
         match &self.event {
-            Some(event) if block && self.refused.is_empty() => {
+            Some(event) if sleeps && self.refused.is_empty() => {
                 sleep_on(event)?;
                 self.harvest(0, done)
             }
-            _ => self.harvest(usize::from(block), done),
+            _ => self.harvest(usize::from(sleeps), done),
         }
     }
 
     fn drain(&mut self, in_flight: u32, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        // What the kernel has not got, it need not get. Reads of files cannot be cancelled.
+        // Requests that were not submitted are dropped. Reads of files cannot be cancelled.
         let mut ended = self.queue.len() + self.refused.len();
         self.queue.clear();
         self.refused.clear();
         let mut done = Vec::new();
         while ended < in_flight as usize {
             if Instant::now() >= deadline || self.harvest(0, &mut done).is_err() {
-                // To destroy the context would wait for them.
+                // Destroying the context would wait for them.
                 self.context.leak();
                 return false;
             }
@@ -144,22 +144,28 @@ impl Engine for LibaioEngine {
     }
 }
 
-/// Whether a context can be had, or why not.
+/// Checks that a context can be set up.
+///
+/// # Errors
+///
+/// Why not, and what can be done about it.
 pub(crate) fn usable() -> Result<(), String> {
     Context::new(1).map(drop).map_err(|error| explain(&error))
 }
 
-/// What an error of `io_setup` means, and what can be done about it.
+/// Explains an error of `io_setup`, and what can be done about it.
 fn explain(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::EAGAIN) => {
-            "the system's requests are used up; raise the sysctl fs.aio-max-nr, or ask for less depth"
+            "the system's requests are used up; raise the sysctl fs.aio-max-nr, or use a smaller queue \
+             depth"
         }
         Some(libc::ENOSYS) => {
             "this kernel was built without it (CONFIG_AIO), or a seccomp filter hides it"
         }
         Some(libc::EPERM | libc::EACCES) => {
-            "a seccomp filter or security module refuses it; allow io_setup, io_submit, io_getevents and io_destroy"
+            "a seccomp filter or security module refuses it; allow io_setup, io_submit, io_getevents \
+             and io_destroy"
         }
         Some(libc::ENOMEM) => "the kernel is out of memory for it",
         _ => "this kernel or sandbox refuses it",
@@ -172,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_names_what_to_change() {
+    fn the_reason_says_what_to_change() {
         for (errno, part) in [(libc::EAGAIN, "fs.aio-max-nr"), (libc::ENOSYS, "CONFIG_AIO")] {
             let text = explain(&io::Error::from_raw_os_error(errno));
             assert!(text.contains(part), "{text}");

@@ -1,9 +1,9 @@
-//! Blocks lent straight out of the page cache, through a window of the file that is mapped for one
+//! Blocks passed straight out of the page cache, through a window of the file that is mapped for one
 //! block and unmapped after it, so that neither memory nor page tables grow with the file.
 //!
-//! The pages are faulted in by `MADV_POPULATE_READ`, which reports a truncated file like any failed
-//! read. What is truncated after that is caught by the handler of `sys/sigbus.rs`; the block is then
-//! poisoned and the run fails.
+//! `MADV_POPULATE_READ` faults the pages in and reports a truncated file like any failed read. A later
+//! truncation is caught by the handler in `sys/sigbus.rs`: the block is then poisoned, and the run
+//! fails.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,16 +16,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::{Completion, Engine, Read, Setup};
 use crate::sys::{self, sigbus};
 
-/// The engine that lends the page cache.
+/// The engine whose blocks are the page cache.
 pub(crate) struct MmapEngine {
     windows: Vec<Option<Window>>,
     page_bytes: u64,
 }
 
 /// A mapped part of the file. Field order matters: the guard ends before the mapping does, so that
-/// the handler never patches an address that somebody else has by then.
+/// the handler never patches an address that has been reused.
 struct Window {
-    /// Where the block starts: windows start at a page.
+    /// The start of the block; windows start at a page.
     bytes: *const u8,
     guard: sigbus::Window,
     _map: Map,
@@ -38,7 +38,7 @@ struct Map {
 
 impl Map {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Map> {
-        // SAFETY: a new mapping where the kernel wants it overlaps nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let start =
             unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, offset)? };
         Ok(Map { start: start.cast(), len })
@@ -47,7 +47,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours; the pump releases a slot only when the consumer is done.
+        // SAFETY: this owns the mapping; the pump releases a slot only when the consumer is done.
         let _ = unsafe { munmap(self.start.cast(), self.len) };
     }
 }
@@ -56,8 +56,8 @@ impl MmapEngine {
     pub(crate) fn new(setup: &Setup<'_>) -> Result<MmapEngine, String> {
         if !sigbus::is_installed() {
             return Err(
-                "a file truncated under a mapping would end the process with SIGBUS; call \
-                 blockring::allow_mmap() first"
+                "a file truncated under a mapping would end the process with SIGBUS, since no handler \
+                 is installed"
                     .to_owned(),
             );
         }
@@ -92,28 +92,28 @@ impl MmapEngine {
     }
 }
 
-/// Why a file cannot be had with this engine at all: files of sysfs, and those of FUSE servers that want to see
-/// every read, have no pages that could be mapped.
+/// Why this engine cannot read a file at all: files of FUSE servers that want to see every read have no
+/// pages that could be mapped.
 fn unmappable(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENODEV) => {
-            "this file cannot be mapped (ENODEV): its file system has no pages of it to \
-                               lend; name no engine, or another"
+            "this file cannot be mapped (ENODEV): its file system keeps no pages of it; use another \
+             engine"
                 .to_owned()
         }
-        _ => format!("this file cannot be mapped: {error}; name no engine, or another"),
+        _ => format!("this file cannot be mapped: {error}; use another engine"),
     }
 }
 
-/// Whether a regular file ends before `read` does: the rest of its last page is there, too, in zeros.
+/// Whether a regular file ends before `read` does: the rest of its last page is mapped as zeros.
 fn ends_within(read: &Read<'_>) -> io::Result<bool> {
     let stat = fstat(read.fd)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     Ok(is_file && (stat.st_size as u64) < read.offset + u64::from(read.len))
 }
 
-/// Why the pages of `read` could not be had: plain reads of the same bytes know. `Ok(true)`: they
-/// are all there now; `Ok(false)`: the file ends before them.
+/// Finds out by plain reads why the pages of `read` are not available. `Ok(true)`: they are now;
+/// `Ok(false)`: the file ends before them.
 fn diagnose(read: &Read<'_>) -> io::Result<bool> {
     let mut scratch = vec![0; 64 << 10];
     let mut done = 0;
@@ -130,8 +130,8 @@ fn diagnose(read: &Read<'_>) -> io::Result<bool> {
 impl Engine for MmapEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
         let mut result = Err(io::Error::from_raw_os_error(libc::EFAULT));
-        // A file that is truncated and grows again may need a second look; more than that is a fault
-        // of another kind.
+        // A file that is truncated and grows again may need a second try; more than that is another
+        // fault.
         for _ in 0..3 {
             result = match self.open(&read) {
                 Ok(()) if ends_within(&read)? => Ok(0),
@@ -148,7 +148,7 @@ impl Engine for MmapEngine {
         Ok(Some(Completion { slot: read.slot, result }))
     }
 
-    fn lent(&self, slot: u32) -> *const u8 {
+    fn block(&self, slot: u32) -> *const u8 {
         self.windows[slot as usize].as_ref().map_or(ptr::null(), |window| window.bytes)
     }
 

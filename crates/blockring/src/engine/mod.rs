@@ -1,7 +1,7 @@
-//! The engine contract, and which engine is which.
+//! The engine contract, and the engine of each kind.
 //!
-//! An engine moves requests and reports raw results: nothing else. Short reads, interruptions, the
-//! end of a file, limits: `pump.rs` handles them once for all.
+//! An engine moves requests and reports raw results, nothing else. Short reads, interruptions, the
+//! end of a file and limits are handled once for all engines, in `core`.
 #![allow(unsafe_code)]
 
 #[cfg(any(test, fuzzing))]
@@ -11,7 +11,7 @@ pub(crate) mod libaio;
 mod mmap;
 mod null;
 mod pool;
-mod pread;
+pub(crate) mod pread;
 mod stream;
 
 use std::io;
@@ -23,17 +23,16 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::config::{EngineKind, Uring};
-use crate::slab::Slab;
 
-/// One read to make: `len` bytes at `offset` of `fd` into `buffer`.
+/// One read: `len` bytes at `offset` of `fd` into `buffer`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Read<'fd> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub(crate) slot: u32,
     pub(crate) fd: BorrowedFd<'fd>,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// Null for an engine that lends its own memory.
+    /// Null for an engine with memory of its own.
     pub(crate) buffer: *mut u8,
     /// `RWF_*` of `preadv2`.
     pub(crate) flags: i32,
@@ -43,17 +42,17 @@ pub(crate) struct Read<'fd> {
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) slot: u32,
-    /// Bytes read, 0 at the end of the file; or what the kernel said. An engine that lends its own
-    /// memory reads all that was asked for, or nothing.
+    /// Bytes read, 0 at the end of the file; or the kernel's error. An engine with memory of its own
+    /// reads all that was requested, or nothing.
     pub(crate) result: io::Result<u32>,
 }
 
 /// Wakes a pump that waits in its engine, from another thread.
 pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// How requests reach the kernel. An engine is used by the one thread that made it.
+/// How requests reach the kernel. An engine is used only by the thread that made it.
 pub(crate) trait Engine {
-    /// Starts a read, or makes it at once: then its completion is returned.
+    /// Starts a read, or makes it at once and returns its completion.
     ///
     /// # Safety
     ///
@@ -62,47 +61,45 @@ pub(crate) trait Engine {
     /// nothing else may use it until then.
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>>;
 
-    /// Hands what was submitted to the kernel and appends what has completed to `done`. With `block`
-    /// it sleeps until there is at least one completion, a wake-up or a signal; it may return early
-    /// with none. An engine whose `submit` makes every read has nothing to wait for.
-    fn wait(&mut self, _block: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
+    /// Passes submitted requests to the kernel and appends completions to `done`. With `sleeps` it
+    /// sleeps until there is a completion, a wake-up or a signal; it may return early with none. An
+    /// engine whose `submit` makes every read has nothing to wait for.
+    fn wait(&mut self, _sleeps: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
         Ok(())
     }
 
-    /// Where the bytes of `slot` are, for an engine that lends its own memory.
-    fn lent(&self, _slot: u32) -> *const u8 {
+    /// The bytes of `slot`, for an engine with memory of its own.
+    fn block(&self, _slot: u32) -> *const u8 {
         ptr::null()
     }
 
-    /// The consumer is done with what `slot` lent. Fails if the bytes went bad while they were lent.
+    /// The consumer is done with the block in `slot`. Fails if the bytes went bad in that time.
     fn release(&mut self, _slot: u32) -> io::Result<()> {
         Ok(())
     }
 
-    /// Cancels what can be cancelled and waits for the rest, at most `patience`. Returns whether
-    /// nothing is in flight any more.
+    /// Cancels requests if possible and waits for the rest, at most `patience`. Returns whether none is
+    /// in flight any more.
     fn drain(&mut self, _in_flight: u32, _patience: Duration) -> bool {
         true
     }
 
-    /// What wakes [`wait`](Engine::wait) from another thread, for an engine that sleeps there.
+    /// Wakes [`wait`](Engine::wait) from another thread, for an engine that sleeps there.
     fn waker(&self) -> Option<Waker> {
         None
     }
 }
 
-/// What an engine is made for.
+/// The needs of a run.
 pub(crate) struct Setup<'a> {
     /// Most requests in flight.
     pub(crate) depth: u32,
     pub(crate) slots: u32,
-    /// The memory of the slots; none for an engine that lends its own.
-    pub(crate) slab: Option<&'a Slab>,
-    /// What all reads are of, if that is one file.
+    /// The memory of the slots, which outlives the engine; none for an engine with memory of its own.
+    pub(crate) slab: Option<libc::iovec>,
+    /// The file that all reads are of, if it is one file.
     pub(crate) file: Option<BorrowedFd<'a>>,
-    /// Whether reads have places in it. (A pipe has none.)
-    pub(crate) seekable: bool,
-    /// Another thread gives slots back, so that a sleeping [`Engine::wait`] must be woken by
+    /// Another thread returns slots, so that a sleeping [`Engine::wait`] must be woken by
     /// [`Engine::waker`].
     pub(crate) wakes: bool,
     pub(crate) pool_threads: u32,
@@ -113,38 +110,38 @@ pub(crate) struct Setup<'a> {
 ///
 /// # Errors
 ///
-/// Why it cannot be had, and what can be done about it.
+/// Why it is not available, and what can be done about it.
 pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engine>, String> {
     Ok(match kind {
         EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(setup)?),
         EngineKind::Libaio => Box::new(libaio::LibaioEngine::new(setup)?),
         EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)?),
         EngineKind::Pread => Box::new(pread::PreadEngine),
-        EngineKind::Stream => Box::new(stream::StreamEngine::new(setup.seekable, setup.file)),
+        EngineKind::Stream => Box::new(stream::StreamEngine),
         EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup)?),
         EngineKind::Null => Box::new(null::NullEngine),
     })
 }
 
-/// An eventfd that wakes whoever polls it.
+/// An eventfd that wakes the thread that polls it.
 fn event() -> Result<Arc<OwnedFd>, String> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     match eventfd(0, flags) {
         Ok(fd) => Ok(Arc::new(fd)),
-        Err(error) => Err(format!("no eventfd to be woken by: {error}")),
+        Err(error) => Err(format!("eventfd: {error}")),
     }
 }
 
-/// What raises `event`.
+/// Raises `event`.
 fn waker_of(event: &Arc<OwnedFd>) -> Waker {
     let event = Arc::clone(event);
     Arc::new(move || {
-        // It cannot fail but by a full counter, and then the pump is being woken already.
+        // It fails only if the counter is full, and then the pump is being woken already.
         let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
     })
 }
 
-/// Sleeps until `event` is raised, and takes it down. A signal ends it early.
+/// Sleeps until `event` is raised, and resets it. A signal ends it early.
 fn sleep_on(event: &OwnedFd) -> io::Result<()> {
     match poll(&mut [PollFd::new(event, PollFlags::IN)], None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}

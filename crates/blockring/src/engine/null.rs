@@ -1,5 +1,4 @@
-//! No I/O: every read has succeeded before it began. What is left is the cost of the loop and of the
-//! consumer.
+//! No I/O: every read succeeds at once. What remains is the cost of the loop and of the consumer.
 #![allow(unsafe_code)]
 
 use std::io;

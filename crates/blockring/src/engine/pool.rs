@@ -1,8 +1,7 @@
-//! Many reads in flight, each a `preadv2` that one of several threads waits in: for file systems whose
-//! reads cannot be asynchronous, and where the kernel has nothing better.
+//! Many reads in flight, each a blocking `preadv2` on one of several threads: for file systems whose
+//! reads cannot be asynchronous, and for kernels without io_uring.
 //!
-//! Threads start when there is something to read and all others are busy. They sleep when there is
-//! nothing; nobody spins.
+//! A thread starts if there is something to read and all others are busy. Idle threads sleep.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::{Completion, Engine, Read, Setup, Waker};
 use crate::sys;
 
-/// The engine over threads of its own.
+/// The engine over a pool of threads.
 pub(crate) struct PoolEngine {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -24,10 +23,10 @@ pub(crate) struct PoolEngine {
 
 struct Shared {
     state: Mutex<State>,
-    /// There is a read to make, or there will be none.
-    asked: Condvar,
-    /// A read was made, or somebody wakes the pump.
-    made: Condvar,
+    /// There is a read to make, or the pool is closed.
+    submitted: Condvar,
+    /// A read completed, or another thread wakes the pump.
+    completed: Condvar,
 }
 
 #[derive(Default)]
@@ -36,7 +35,7 @@ struct State {
     done: Vec<Completion>,
     /// Threads in a read.
     reading: u32,
-    /// Threads that wait for one.
+    /// Threads that wait for a read.
     idle: u32,
     woken: bool,
     closed: bool,
@@ -52,11 +51,11 @@ struct Task {
     flags: i32,
 }
 
-// SAFETY: whoever submits a read gives its memory away until the completion, to whichever thread.
+// SAFETY: the submitter gives the memory of a read away until its completion, to any thread.
 unsafe impl Send for Task {}
 
 impl Shared {
-    /// Nobody panics with the lock: nothing under it can.
+    /// Nothing panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,17 +69,17 @@ impl Shared {
             }
             let Some(task) = state.reads.pop_front() else {
                 state.idle += 1;
-                state = self.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.submitted.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
                 continue;
             };
             state.reading += 1;
             drop(state);
             let Task { slot, fd, offset, len, buffer, flags } = task;
-            // SAFETY: the submitter keeps the memory valid until the completion, or gives it up for good;
-            // and the file open, unless this thread is held up for longer than a drain is patient between
-            // taking its task and this call: then a read of whatever has its number goes to memory that
-            // nobody looks at.
+            // SAFETY: the submitter keeps the memory valid until the completion, or leaks it. It keeps
+            // the file open as well, unless this thread is delayed between taking its task and this
+            // call for longer than a drain waits: then a read of whichever file has the number goes to
+            // leaked memory.
             let result = unsafe {
                 let fd = BorrowedFd::borrow_raw(fd);
                 sys::pread(fd, buffer, len as usize, offset, flags)
@@ -90,20 +89,23 @@ impl Shared {
             state = self.lock();
             state.reading -= 1;
             state.done.push(Completion { slot, result });
-            self.made.notify_one();
+            self.completed.notify_one();
         }
     }
 }
 
 impl PoolEngine {
-    /// Starts the first thread; others follow when they have something to do.
+    /// Starts the first thread; others start when they have something to do.
     ///
     /// # Errors
     ///
-    /// No thread can be had.
+    /// The thread cannot be started.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<PoolEngine, String> {
-        let shared =
-            Shared { state: Mutex::default(), asked: Condvar::new(), made: Condvar::new() };
+        let shared = Shared {
+            state: Mutex::default(),
+            submitted: Condvar::new(),
+            completed: Condvar::new(),
+        };
         // More threads than requests would never all read.
         let threads_max = setup.pool_threads.min(setup.depth);
         let shared = Arc::new(shared);
@@ -129,17 +131,17 @@ impl Engine for PoolEngine {
         let more_than_idle = state.reads.len() > state.idle as usize;
         drop(state);
         if more_than_idle && (self.threads.len() as u32) < self.threads_max {
-            // Those that are there do it all, if there can be no more.
+            // If it cannot start, the others do its work.
             let _ = self.start_thread();
         }
-        self.shared.asked.notify_one();
+        self.shared.submitted.notify_one();
         Ok(None)
     }
 
-    fn wait(&mut self, block: bool, done: &mut Vec<Completion>) -> io::Result<()> {
+    fn wait(&mut self, sleeps: bool, done: &mut Vec<Completion>) -> io::Result<()> {
         let mut state = self.shared.lock();
-        while block && state.done.is_empty() && !state.woken {
-            state = self.shared.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while sleeps && state.done.is_empty() && !state.woken {
+            state = self.shared.completed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.woken = false;
         done.append(&mut state.done);
@@ -149,14 +151,14 @@ impl Engine for PoolEngine {
     fn drain(&mut self, _in_flight: u32, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.shared.lock();
-        // Nobody has begun with these.
+        // No thread has begun these.
         state.reads.clear();
         while state.reading > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            let waited = self.shared.made.wait_timeout(state, left);
+            let waited = self.shared.completed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
@@ -166,7 +168,7 @@ impl Engine for PoolEngine {
         let shared = Arc::clone(&self.shared);
         Some(Arc::new(move || {
             shared.lock().woken = true;
-            shared.made.notify_one();
+            shared.completed.notify_one();
         }))
     }
 }
@@ -178,9 +180,9 @@ impl Drop for PoolEngine {
         state.reads.clear();
         let stuck = state.reading > 0;
         drop(state);
-        self.shared.asked.notify_all();
+        self.shared.submitted.notify_all();
         if stuck {
-            // The drain gave them up. They end when their reads do, if ever.
+            // The drain timed out. The threads end when their reads do, if ever.
             return;
         }
         for thread in self.threads.drain(..) {

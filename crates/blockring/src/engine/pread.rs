@@ -1,4 +1,4 @@
-//! One `preadv2` after another, on the thread that consumes the block, while its bytes are still in
+//! One `preadv2` after another, on the thread that consumes the block while its bytes are still in
 //! that core's cache.
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ pub(crate) struct PreadEngine;
 
 impl Engine for PreadEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
-        // SAFETY: the caller vouches for the buffer, and the call returns only when it is done.
+        // SAFETY: the caller guarantees that the buffer is valid, and the call returns when it is done.
         let result =
             unsafe { sys::pread(read.fd, read.buffer, read.len as usize, read.offset, read.flags) };
         // A u32 went in, so a u32 comes out.

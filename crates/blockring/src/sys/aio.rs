@@ -2,11 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use std::{process, ptr};
-
-use crate::engine::Read;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -33,26 +31,33 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// `event`: an eventfd to be raised when it completes.
-    pub(crate) fn read(read: &Read<'_>, event: Option<RawFd>) -> Control {
+    /// A read of `len` bytes at `offset`. `event`: an eventfd to be raised when it completes.
+    pub(crate) fn read(
+        slot: u32,
+        fd: BorrowedFd<'_>,
+        (offset, len): (u64, u32),
+        buffer: *mut u8,
+        flags: i32,
+        event: Option<RawFd>,
+    ) -> Control {
         Control {
-            data: read.slot.into(),
+            data: slot.into(),
             key: 0,
-            rw_flags: read.flags,
+            rw_flags: flags,
             opcode: IOCB_CMD_PREAD,
             priority: 0,
-            fd: read.fd.as_raw_fd(),
-            buffer: read.buffer.expose_provenance() as u64,
-            len: read.len.into(),
-            // A negative one is refused by the kernel.
-            offset: read.offset as i64,
+            fd: fd.as_raw_fd(),
+            buffer: buffer.expose_provenance() as u64,
+            len: len.into(),
+            // The kernel refuses a negative one.
+            offset: offset as i64,
             reserved: 0,
             flags: if event.is_some() { IOCB_FLAG_RESFD } else { 0 },
             event: event.unwrap_or(0),
         }
     }
 
-    /// The slot that it was made for.
+    /// The slot of the request.
     pub(crate) fn slot(&self) -> u32 {
         self.data as u32
     }
@@ -74,7 +79,7 @@ impl Event {
         self.data as u32
     }
 
-    /// Bytes, or what the kernel said.
+    /// Bytes read, or the kernel's error.
     pub(crate) fn result(&self) -> io::Result<u32> {
         match self.result {
             // A u32 went in.
@@ -84,22 +89,22 @@ impl Event {
     }
 }
 
-/// To destroy a context takes 33 ms here, since the kernel waits for a grace period (RCU): as long as a
-/// hundred small files. So there are as many, until the process ends, as were ever used at once.
+/// Contexts for reuse. Destroying one takes 33 ms here, because the kernel waits for a grace period
+/// (RCU): as long as a hundred small files. So contexts are kept until the process ends.
 static SPARE: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 
-/// Most contexts that are kept, and the deepest of them: all processes share `fs.aio-max-nr` requests.
+/// Most contexts that are kept, and their largest depth: all processes share `fs.aio-max-nr` requests.
 const SPARE_MAX: usize = 16;
 const SPARE_DEPTH_MAX: u32 = 1024;
 
-/// Least requests of a context, so that one made for a look serves for reading.
+/// Smallest depth of a context, so that one made as a test serves for reading.
 const DEPTH_MIN: u32 = 128;
 
 /// An `aio_context_t`.
 pub(crate) struct Context {
     id: usize,
     depth: u32,
-    /// A child after a fork has none of its parent's contexts.
+    /// The process that made it: a forked child does not inherit its parent's contexts.
     process: u32,
     leaked: bool,
 }
@@ -115,7 +120,7 @@ impl Context {
         }
         match Context::set_up(depth) {
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && !spare.is_empty() => {
-                // It is our own that use them up.
+                // The spare contexts of this process may use them up.
                 spare.drain(..).for_each(Context::destroy);
                 Context::set_up(depth)
             }
@@ -125,7 +130,7 @@ impl Context {
 
     fn set_up(depth: u32) -> io::Result<Context> {
         let mut id = 0_usize;
-        // SAFETY: io_setup writes one word through its second argument, which is 0 as it demands.
+        // SAFETY: io_setup writes one word through its second argument, which must be 0.
         match unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(Context { id, depth, process: process::id(), leaked: false }),
@@ -134,32 +139,32 @@ impl Context {
 
     fn destroy(mut self) {
         if self.process == process::id() {
-            // SAFETY: the context is ours, and nobody uses it any more.
+            // SAFETY: this owns the context, which is used nowhere else.
             let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
         }
         self.leaked = true;
     }
 
-    /// Submits some of `controls`, from the first on, and returns how many. An error is of the first.
+    /// Submits some of `controls`, from the first on, and returns how many. An error concerns the first.
     ///
     /// # Safety
     ///
     /// The memory that each names must be valid for writes until it has completed.
     pub(crate) unsafe fn submit(&self, controls: &mut [Control]) -> io::Result<usize> {
-        // As many as fit on the stack at once: the caller comes back for the others.
+        // As many as fit on the stack: the caller comes back for the others.
         let mut pointers = [ptr::null_mut::<Control>(); 64];
         let n = controls.len().min(pointers.len());
         for (pointer, control) in pointers.iter_mut().zip(controls) {
             *pointer = control;
         }
-        // SAFETY: n pointers to requests, which the kernel copies; their memory the caller vouches for.
+        // SAFETY: n pointers to requests, which the kernel copies; the caller guarantees their memory.
         match unsafe { libc::syscall(libc::SYS_io_submit, self.id, n, pointers.as_mut_ptr()) } {
             -1 => Err(io::Error::last_os_error()),
             n => Ok(n as usize),
         }
     }
 
-    /// Waits for `least` completions and takes as many down as there are.
+    /// Waits for `least` completions and returns all there are, as far as `events` has room.
     pub(crate) fn events<'a>(
         &self,
         least: usize,
@@ -183,8 +188,8 @@ impl Context {
         }
     }
 
-    /// Nobody gets it any more: something is in flight that may never end, and to destroy it would
-    /// wait for that.
+    /// Leaks the context: a request is in flight that may never end, and destroying it would wait for
+    /// that.
     pub(crate) fn leak(&mut self) {
         self.leaked = true;
     }

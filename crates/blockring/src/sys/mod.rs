@@ -1,4 +1,4 @@
-//! System calls that no crate wraps, each as a safe function of its own.
+//! System calls that no crate wraps, each as a safe function.
 #![allow(unsafe_code)]
 
 pub(crate) mod aio;
@@ -10,11 +10,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Of `linux/fs.h`.
+/// From `linux/fs.h`.
 const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
 
-/// `cachestat(2)`, the same number on every architecture that Linux 6.5 and later give it to, but
-/// Alpha.
+/// `cachestat(2)` (since Linux 6.5): the same number on every architecture but Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Length of a block device in bytes.
@@ -31,7 +30,7 @@ pub(crate) fn block_device_bytes(device: &File) -> io::Result<u64> {
 ///
 /// # Errors
 ///
-/// `EPERM` for a file that is neither ours nor open for writing, `ENOSYS` before Linux 6.5.
+/// `EPERM` for another user's file that is not open for writing, `ENOSYS` before Linux 6.5.
 pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let range = [offset, len];
     // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
@@ -43,6 +42,16 @@ pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64
     match result {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(counts[0]),
+    }
+}
+
+/// A page of zeroed memory, aligned for direct reads.
+#[repr(align(4096))]
+pub(crate) struct Page(pub(crate) [u8; 4096]);
+
+impl Page {
+    pub(crate) fn zeroed() -> Page {
+        Page([0; 4096])
     }
 }
 
@@ -60,7 +69,7 @@ pub(crate) unsafe fn pread(
 ) -> io::Result<usize> {
     let offset = offset.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
     let part = libc::iovec { iov_base: buffer.cast(), iov_len: len };
-    // SAFETY: memory that the caller vouches for. (`preadv2` is younger, and filters may refuse it.)
+    // SAFETY: the caller guarantees the memory. (`preadv2` is newer, and filters may refuse it.)
     let result = unsafe {
         match flags {
             0 => libc::pread64(fd.as_raw_fd(), buffer.cast(), len, offset),
@@ -92,7 +101,7 @@ pub(crate) fn read_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io
     }
 }
 
-/// [`pread`] into a buffer that is already there.
+/// [`pread`] into a slice.
 pub(crate) fn pread_into(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -103,8 +112,8 @@ pub(crate) fn pread_into(
     unsafe { pread(fd, buffer.as_mut_ptr(), buffer.len(), offset, flags) }
 }
 
-/// How long processors were idle since the start of the system, all of them together (`/proc/stat`). `None`
-/// where that is hidden.
+/// Time that processors have been idle since the start of the system, over all of them (`/proc/stat`).
+/// `None` if that is hidden.
 pub(crate) fn idle_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     // cpu USER NICE SYSTEM IDLE IOWAIT ...: in clock ticks.
@@ -114,13 +123,12 @@ pub(crate) fn idle_time() -> Option<Duration> {
     Some(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32)
 }
 
-/// `RWF_DONTCACHE` of `linux/fs.h` (since Linux 6.14): drop from the page cache what this read had
-/// to bring in.
+/// `RWF_DONTCACHE` from `linux/fs.h` (since Linux 6.14): drop from the page cache what this read added.
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
 
-/// Device and inode of the file that a loop device is over.
+/// Device and inode of the backing file of a loop device.
 pub(crate) fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
-    /// `struct loop_info64` of `linux/loop.h`: 232 bytes that begin with the two.
+    /// `struct loop_info64` from `linux/loop.h`: 232 bytes that begin with these two numbers.
     #[repr(C)]
     struct Info([u64; 29]);
     const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
@@ -134,9 +142,9 @@ pub(crate) fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
     }
 }
 
-/// The UUID of the btrfs that a file is on, as sysfs writes it.
+/// The UUID of a file's btrfs, as sysfs writes it.
 pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
-    /// `struct btrfs_ioctl_fs_info_args` of `linux/btrfs.h`: the UUID behind two numbers, 1 KiB in all.
+    /// `struct btrfs_ioctl_fs_info_args` from `linux/btrfs.h`: two numbers and the UUID, in 1 KiB.
     #[repr(C, align(8))]
     struct Info([u8; 1024]);
     const BTRFS_IOC_FS_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Info>(0x94, 31);
@@ -153,8 +161,7 @@ pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
     Ok(groups.map(hex).join("-"))
 }
 
-/// A part of a file that lies in one piece, as `FIEMAP` tells it (`struct fiemap_extent` of
-/// `linux/fiemap.h`).
+/// A contiguous part of a file on its device: `struct fiemap_extent` from `linux/fiemap.h`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileExtent {
@@ -167,18 +174,18 @@ pub(crate) struct FileExtent {
 }
 
 impl FileExtent {
-    /// Where it starts on the device, in bytes.
+    /// Start on the device, in bytes.
     pub(crate) fn physical(&self) -> u64 {
         self.physical
     }
 
-    /// Compressed or encrypted: it must be decoded somewhere.
+    /// Whether it is compressed or encrypted.
     pub(crate) fn is_encoded(&self) -> bool {
         const FIEMAP_EXTENT_ENCODED: u32 = 0x8;
         self.flags & FIEMAP_EXTENT_ENCODED != 0
     }
 
-    /// Among the file system's own data.
+    /// Whether it is part of the file system's metadata.
     pub(crate) fn is_inline(&self) -> bool {
         const FIEMAP_EXTENT_DATA_INLINE: u32 = 0x200;
         self.flags & FIEMAP_EXTENT_DATA_INLINE != 0
@@ -202,23 +209,24 @@ struct Fiemap {
     extents: [FileExtent; 64],
 }
 
-/// Of `linux/fs.h`: `_IOWR('f', 11, struct fiemap)`, whose size is without extents.
+/// From `linux/fs.h`: `_IOWR('f', 11, struct fiemap)`, whose size excludes extents.
 const FS_IOC_FIEMAP: rustix::ioctl::Opcode =
     rustix::ioctl::opcode::read_write::<[u64; 4]>(b'f', 11);
 
-/// Whether a file system can say where it has a file: only those on devices can. Nothing is written for it.
-pub(crate) fn lies_on_a_device(file: &File) -> bool {
-    // `struct fiemap` without room for extents: they are counted. Of the first byte alone.
+/// Whether the file system reports the extents of a file, which only file systems on devices do.
+/// Nothing is written to the device for it.
+pub(crate) fn reports_extents(file: &File) -> bool {
+    // `struct fiemap` without room for extents, so that they are counted, and for the first byte only.
     let mut map: [u64; 4] = [0, 1, 0, 0];
-    // SAFETY: the kernel writes to the header alone.
+    // SAFETY: the kernel writes only to the header.
     unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, map.as_mut_ptr()) == 0 }
 }
 
-/// Shows where a file lies, extent by extent, for as long as `look` wants more. What was not written
-/// yet is written first.
+/// Calls `visit` for each extent of a file until it returns false. Data that has no extent yet is
+/// written to the device first.
 pub(crate) fn for_each_extent(
     file: &File,
-    mut look: impl FnMut(FileExtent) -> bool,
+    mut visit: impl FnMut(FileExtent) -> bool,
 ) -> io::Result<()> {
     const FIEMAP_FLAG_SYNC: u32 = 1;
     let mut start = 0;
@@ -232,20 +240,20 @@ pub(crate) fn for_each_extent(
             reserved: 0,
             extents: [FileExtent::default(); 64],
         };
-        // SAFETY: the kernel writes at most `count` extents behind the header, and there is room.
+        // SAFETY: the kernel writes at most `count` extents after the header, and there is room.
         let result =
             unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, &raw mut map) };
         if result == -1 {
             return Err(io::Error::last_os_error());
         }
         let extents = &map.extents[..map.mapped.min(64) as usize];
-        let more = extents.iter().all(|extent| look(*extent));
+        let more = extents.iter().all(|extent| visit(*extent));
         match extents.last() {
             Some(last) if more && !last.is_last() => {
-                // One that does not come further would never end.
+                // Without progress this would never end.
                 match last.logical.checked_add(last.len) {
                     Some(end) if end > start => start = end,
-                    _ => return Err(io::Error::other("FIEMAP goes round in circles")),
+                    _ => return Err(io::Error::other("FIEMAP makes no progress")),
                 }
             }
             _ => return Ok(()),

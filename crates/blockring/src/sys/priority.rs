@@ -1,41 +1,48 @@
-//! The I/O priority of threads, by `linux/ioprio.h`.
+//! The I/O priority of threads, from `linux/ioprio.h`.
 #![allow(unsafe_code)]
 
 use std::io;
-
-use crate::config::IoPriority;
 
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 const IOPRIO_CLASS_SHIFT: libc::c_int = 13;
 const IOPRIO_CLASS_BE: libc::c_int = 2;
 const IOPRIO_CLASS_IDLE: libc::c_int = 3;
 
-/// This thread has another I/O priority, which threads that it starts inherit, until this is dropped.
-pub(crate) struct Changed {
+/// A scheduling class of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Class {
+    Idle,
+    /// With its level, 0 to 7.
+    BestEffort(u8),
+}
+
+/// A guard: this thread has another I/O priority, which threads that it starts inherit, until this is
+/// dropped.
+pub(crate) struct PriorityGuard {
     before: libc::c_int,
 }
 
-impl Changed {
+impl PriorityGuard {
     /// Changes the I/O priority of this thread.
-    pub(crate) fn to(priority: IoPriority) -> io::Result<Changed> {
+    pub(crate) fn set(class: Class) -> io::Result<PriorityGuard> {
         // SAFETY: no memory is involved; 0 is this thread.
         let before = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
         if before == -1 {
             return Err(io::Error::last_os_error());
         }
-        set(match priority {
-            IoPriority::Idle => IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT,
-            IoPriority::BestEffort(level) => {
+        set(match class {
+            Class::Idle => IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT,
+            Class::BestEffort(level) => {
                 (IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT) | libc::c_int::from(level)
             }
         })?;
-        Ok(Changed { before: before as libc::c_int })
+        Ok(PriorityGuard { before: before as libc::c_int })
     }
 }
 
-impl Drop for Changed {
+impl Drop for PriorityGuard {
     fn drop(&mut self) {
-        // It was allowed before.
+        // The thread had it before, so it is allowed.
         let _ = set(self.before);
     }
 }
@@ -58,15 +65,15 @@ mod tests {
     }
 
     #[test]
-    fn it_is_inherited_and_taken_back() {
+    fn it_is_inherited_and_restored() {
         let before = now();
-        let changed = Changed::to(IoPriority::Idle).unwrap();
+        let changed = PriorityGuard::set(Class::Idle).unwrap();
         assert_eq!(now() >> IOPRIO_CLASS_SHIFT, libc::c_long::from(IOPRIO_CLASS_IDLE));
         let inherited = std::thread::spawn(now).join().unwrap();
         assert_eq!(inherited >> IOPRIO_CLASS_SHIFT, libc::c_long::from(IOPRIO_CLASS_IDLE));
         drop(changed);
         assert_eq!(now(), before);
-        let changed = Changed::to(IoPriority::BestEffort(6)).unwrap();
+        let changed = PriorityGuard::set(Class::BestEffort(6)).unwrap();
         assert_eq!(now() & 0xff, 6);
         drop(changed);
     }

@@ -1,19 +1,18 @@
-//! A `SIGBUS` handler for our own mappings: a page that a truncation took away becomes a page of
-//! zeros and its window is marked as poisoned, so that what was read from it is never used.
+//! A `SIGBUS` handler for this library's own mappings: a page that was truncated away becomes a page
+//! of zeros, and its window is marked as poisoned, so that its bytes are never used.
 //!
-//! The handler does only what is allowed in a signal handler: it reads and writes atomics, calls
-//! `mmap`, and passes every fault that is not in one of our windows on to the handler that was there
-//! before.
+//! The handler does only what a signal handler may do: it reads and writes atomics, calls `mmap`, and
+//! passes every fault outside these windows on to the handler that was installed before.
 
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Windows that can be guarded at once, over all threads of the process: two runs of the most slots.
+/// Windows that can be guarded at once, over all threads of the process: two runs with the most slots.
 const WINDOWS_MAX: usize = 65_536;
 
-/// One mapped range. Both of its ends are in one word, so that the handler never sees the start of
-/// one and the end of another; 0 is no range.
+/// One mapped range. Both ends are in one word, so that the handler never sees the start of one range
+/// and the end of another; 0 is no range.
 struct Entry {
     range: AtomicU64,
     poisoned: AtomicBool,
@@ -32,21 +31,21 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 ///
-/// What `sigaction` says.
+/// The error of `sigaction`.
 pub(crate) fn install() -> io::Result<()> {
     if is_installed() {
         return Ok(());
     }
-    // The first look may open /proc/self/auxv, which a handler may not.
+    // The first call may open /proc/self/auxv, which a handler must not do.
     page_shift();
-    // SAFETY: a zeroed sigaction is a valid one (no flags, empty mask), and both calls get valid
-    // pointers. The previous action is recorded before ours can run and need it.
+    // SAFETY: a zeroed sigaction is valid (no flags, empty mask), and both calls get valid pointers.
+    // The previous action is recorded before the new handler can run and need it.
     unsafe {
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Another thread may have been faster: then ours would be our own handler.
+        // If another thread was faster, this is the new handler itself, and must not be recorded.
         let _ = PREVIOUS.set(previous);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;
@@ -65,7 +64,7 @@ pub(crate) fn is_installed() -> bool {
 }
 
 fn page_shift() -> u32 {
-    // One atomic load after the first time, for which `install` cares: signal-safe.
+    // One atomic load after the first call, which `install` makes: signal-safe.
     rustix::param::page_size().trailing_zeros()
 }
 
@@ -77,7 +76,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// When [`WINDOWS_MAX`] windows are guarded already.
+    /// [`WINDOWS_MAX`] windows are guarded already.
     pub(crate) fn guard(start: usize, len: usize) -> io::Result<Window> {
         let range = (start >> page_shift() << PAGES_BITS) as u64 | (len >> page_shift()) as u64;
         for (i, entry) in WINDOWS.iter().enumerate() {
@@ -87,12 +86,12 @@ impl Window {
                     .compare_exchange(0, range, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
             {
-                // Nobody touches the window before this function returns.
+                // The window is not used before this function returns.
                 entry.poisoned.store(false, Ordering::Release);
                 return Ok(Window(i));
             }
         }
-        Err(io::Error::other(format!("{WINDOWS_MAX} windows are mapped at once: take fewer slots")))
+        Err(io::Error::other(format!("{WINDOWS_MAX} windows are mapped at once: use fewer slots")))
     }
 
     /// Whether any page of the window was missing when it was touched.
@@ -112,9 +111,9 @@ extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a SA_SIGINFO handler a valid siginfo_t.
+    // SAFETY: the kernel passes a valid siginfo_t to a SA_SIGINFO handler.
     let code = unsafe { (*info).si_code };
-    // Above 0 it comes from the kernel, with the address of a fault; else somebody sent it.
+    // Above 0 it comes from the kernel, with the address of a fault; otherwise a process sent it.
     if code > 0 {
         // SAFETY: SIGBUS from the kernel carries an address.
         let address = unsafe { (*info).si_addr() } as usize;
@@ -133,11 +132,12 @@ extern "C" fn on_sigbus(
     pass_on(signal, code, info, context);
 }
 
-/// Puts a page of zeros where the page of `address` was. Signal-safe.
+/// Maps a page of zeros over the page of `address`. Signal-safe.
 fn patch(address: usize) -> bool {
     let page_bytes = 1_usize << page_shift();
-    // SAFETY: the page lies in a window of ours, which is mapped for as long as it is guarded, and whose
-    // owner knows that its content may be zeros; a system call is signal-safe; errno, which the interrupted code may look at, is restored.
+    // SAFETY: the page lies in a guarded window, which stays mapped while it is guarded, and whose
+    // owner knows that its content may be zeros. A system call is signal-safe, and errno, which the
+    // interrupted code may read, is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let page = libc::mmap(
@@ -153,7 +153,7 @@ fn patch(address: usize) -> bool {
     }
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without this handler.
 fn pass_on(
     signal: libc::c_int,
     code: libc::c_int,
@@ -161,10 +161,10 @@ fn pass_on(
     context: *mut libc::c_void,
 ) {
     let Some(previous) = PREVIOUS.get() else { return };
-    // SAFETY: the previous action is one that the kernel accepted, and is called with the arguments that
-    // its flags say (that it would mask signals, or be called once, is not seen to); with none of its own, the default action is put back and the faulting instruction, when it is
-    // executed again, ends the process as it would have without us. A signal that was sent has no
-    // such instruction, and is sent again.
+    // SAFETY: the kernel accepted the previous action, and it is called with the arguments that its
+    // flags demand (its signal mask and SA_RESETHAND are ignored). Without a handler of its own, the
+    // default action is restored, and the faulting instruction, executed again, ends the process. A
+    // signal that was sent has no such instruction, and is sent again.
     unsafe {
         match previous.sa_sigaction {
             libc::SIG_IGN if code <= 0 => {}

@@ -1,7 +1,10 @@
-//! What a consumer sees, and what a run says, on real files: every engine, both orders, with and
-//! without workers; files that change, fail, or are given up. Several consumers of one source are `to_each.rs`'s.
+//! What a consumer sees, and what a run reports, on real files: every engine, both orders, with and
+//! without workers; files that change, fail, or are given up.
 
-mod to_each;
+mod batches;
+mod broadcast;
+mod file_queue;
+mod streams;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -13,8 +16,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockring::{
-    Block, CacheMode, Change, Config, Consume, EngineKind, Error, ErrorKind, Extent, Order, Plan,
-    Source, Sqpoll, Uring,
+    AllowMmap, Block, BoxError, CacheMode, Change, Config, Consume, EngineKind, Error, ErrorKind,
+    Extent, Order, Plan, RunOptions, Source, Sqpoll, Wait,
 };
 
 const BLOCK_BYTES: u32 = 64 << 10;
@@ -26,8 +29,7 @@ fn content(len: u64) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8).collect()
 }
 
-/// A file on the disk that the build is on, which is a real one: the system's folder for temporary
-/// files may be in memory.
+/// A file on the disk that the build is on: the system's folder for temporary files may be in memory.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -51,20 +53,19 @@ impl Drop for Scratch {
     }
 }
 
-/// Every engine that reads, with the cache modes that it has.
-fn ways() -> Vec<(EngineKind, CacheMode)> {
-    allow_mmap();
-    let mut ways = vec![(EngineKind::Mmap, CacheMode::Buffered)];
+/// Every engine that reads, with its cache modes.
+fn strategies() -> Vec<(EngineKind, CacheMode)> {
+    let mut strategies = vec![(EngineKind::Mmap, CacheMode::Buffered)];
     for engine in EngineKind::ALL {
         if matches!(engine, EngineKind::Mmap | EngineKind::Null) {
             continue;
         }
-        ways.extend(CacheMode::ALL.map(|cache| (engine, cache)));
+        strategies.extend(CacheMode::ALL.map(|cache| (engine, cache)));
     }
     let scratch = Scratch::new(&content(LEN));
     let source = Source::open(&scratch.0).unwrap();
-    ways.retain(|&(engine, cache)| {
-        match Plan::choose(&source, &config(engine, cache, 0), Order::InOrder) {
+    strategies.retain(|&(engine, cache)| {
+        match plan(&source, &config(engine, cache, 0), Order::InOrder) {
             Ok(_) => true,
             Err(error) => {
                 skip(&format!("{engine} {cache}: {error}"));
@@ -72,51 +73,58 @@ fn ways() -> Vec<(EngineKind, CacheMode)> {
             }
         }
     });
-    ways
+    strategies
 }
 
-/// Says on the real standard error, which the test harness does not hide, what is not tested. With
+/// Prints what is not tested to the real standard error, which the test harness does not hide. With
 /// STRICT=1 that is a failure.
 fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {why}");
     assert!(std::env::var_os("STRICT").is_none_or(|value| value != "1"), "STRICT: {why}");
 }
 
-fn allow_mmap() {
+fn allow_mmap() -> AllowMmap {
     #[expect(unsafe_code)]
-    // SAFETY: our consumers only compare and add bytes.
-    unsafe { blockring::allow_mmap() }.unwrap();
+    // SAFETY: these consumers only compare and add bytes.
+    unsafe { AllowMmap::new() }.unwrap()
+}
+
+fn plan(source: &Source, config: &Config, order: Order) -> Result<Plan, Error> {
+    Plan::choose(source, config, &RunOptions { order, ..RunOptions::default() })
 }
 
 fn config(engine: EngineKind, cache: CacheMode, workers: u32) -> Config {
-    Config {
-        engine: Some(engine),
-        cache: Some(cache),
-        block_bytes: Some(BLOCK_BYTES),
-        depth: Some(4),
-        workers: Some(workers),
-        ..Config::default()
-    }
+    let config = match engine {
+        EngineKind::Mmap => Config::default().mmap(allow_mmap()),
+        _ => Config::default(),
+    };
+    config.with(|config| {
+        config.io.engine = Some(engine);
+        config.io.cache = Some(cache);
+        config.io.block_bytes = Some(BLOCK_BYTES);
+        config.io.queue_depth = Some(4);
+        config.io.workers = Some(workers);
+    })
 }
 
-/// Runs `test` for every engine, cache mode, order and number of workers. The consumer that it is
-/// given a way to run is called for each block.
-fn for_each_way(test: impl Fn(&str, &dyn Fn(&Source, &Consumer<'_>) -> Result<(), Error>)) {
+/// Runs `test` for every engine, cache mode, order and number of workers, with a function that runs a
+/// consumer.
+fn for_each_strategy(test: impl Fn(&str, &dyn Fn(&Source, &Callback<'_>) -> Result<(), Error>)) {
     let plain = |&(engine, cache): &(EngineKind, CacheMode)| {
         (format!("{engine} {cache}"), config(engine, cache, 0))
     };
-    let mut ways: Vec<_> = ways().iter().map(plain).collect();
-    ways.extend(knobs());
-    for (name, config) in ways {
+    let mut strategies: Vec<_> = strategies().iter().map(plain).collect();
+    strategies.extend(knobs());
+    for (name, config) in strategies {
         for order in [Order::InOrder, Order::AnyOrder] {
             for workers in [0, 1, 3] {
-                let config = Config { workers: Some(workers), ..config.clone() };
+                let config = config.clone().with(|config| config.io.workers = Some(workers));
                 let name = format!("{name} {order:?} {workers} workers");
                 test(&name, &|source, consume| {
-                    let plan = Plan::choose(source, &config, order)?;
+                    let plan = self::plan(source, &config, order)?;
                     match order {
-                        Order::InOrder => plan.in_order(consume),
-                        Order::AnyOrder => plan.any_order(consume),
+                        Order::InOrder => plan.in_order(source, consume),
+                        Order::AnyOrder => plan.any_order(source, consume),
                     }
                 });
             }
@@ -124,35 +132,36 @@ fn for_each_way(test: impl Fn(&str, &dyn Fn(&Source, &Consumer<'_>) -> Result<()
     }
 }
 
-/// Knobs that change what is in flight when, or who holds what memory.
+/// Options that change what is in flight when, or which thread holds which memory.
 fn knobs() -> Vec<(String, Config)> {
-    let base = config(EngineKind::IoUring, CacheMode::Direct, 0);
-    let uring = |uring| Config { uring, ..base.clone() };
-    let sqpoll = Some(Sqpoll { idle_ms: 1, cpu: None });
-    let knobs = [
-        ("drain", uring(Uring { drain: true, ..Uring::default() })),
-        ("link", uring(Uring { link: true, ..Uring::default() })),
-        ("SQPOLL", uring(Uring { sqpoll, ..Uring::default() })),
-        ("fixed", uring(Uring { fixed_buffers: true, fixed_file: true, ..Uring::default() })),
-        ("batch", Config { consume: Consume::Batch, ..base.clone() }),
-        ("spin", Config { spin: true, ..base.clone() }),
-        ("many slots", Config { slots: Some(32), ..base.clone() }),
+    type Change = fn(&mut Config);
+    let knobs: [(&str, Change); 7] = [
+        ("drain", |config| config.uring.drain = true),
+        ("link", |config| config.uring.link = true),
+        ("SQPOLL", |config| config.uring.sqpoll = Some(Sqpoll { idle_ms: 1, cpu: None })),
+        ("fixed", |config| {
+            (config.uring.fixed_buffers, config.uring.fixed_file) = (true, true);
+        }),
+        ("batch", |config| config.io.consume = Consume::Batch),
+        ("spin", |config| config.io.wait = Wait::Spin),
+        ("many slots", |config| config.io.slots = Some(32)),
     ];
-    let knobs = knobs.map(|(name, config)| (name.to_owned(), config));
-    // What the disk does not have is said where the engines are told apart.
+    let base = config(EngineKind::IoUring, CacheMode::Direct, 0);
+    let knobs = knobs.map(|(name, change)| (name.to_owned(), base.clone().with(change)));
+    // Engines that are not available are reported by `strategies`.
     let scratch = Scratch::new(&content(LEN));
     let source = Source::open(&scratch.0).unwrap();
-    let is_there = |config: &Config| Plan::choose(&source, config, Order::InOrder).is_ok();
-    knobs.into_iter().filter(|(_, config)| is_there(config)).collect()
+    let is_available = |config: &Config| plan(&source, config, Order::InOrder).is_ok();
+    knobs.into_iter().filter(|(_, config)| is_available(config)).collect()
 }
 
-type Consumer<'a> = dyn Fn(Block<'_>) -> Result<(), blockring::BoxError> + Sync + 'a;
+type Callback<'a> = dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync + 'a;
 
 #[test]
 fn every_block_comes_once_with_its_bytes() {
     let expected = content(LEN);
     let scratch = Scratch::new(&expected);
-    for_each_way(|name, run| {
+    for_each_strategy(|name, run| {
         let source = Source::open(&scratch.0).unwrap();
         let seen = Mutex::new(Vec::new());
         run(&source, &|block| {
@@ -179,10 +188,12 @@ fn a_range_is_read_alone() {
     let scratch = Scratch::new(&content(LEN));
     let source = Source::open(&scratch.0).unwrap();
     let block = u64::from(BLOCK_BYTES);
-    for (engine, cache) in ways() {
-        let plan = Plan::choose(&source, &config(engine, cache, 0), Order::InOrder).unwrap();
+    for (engine, cache) in strategies() {
+        let range = Some(3 * block..5 * block + 10);
+        let run = RunOptions { order: Order::InOrder, range, ..RunOptions::default() };
+        let plan = Plan::choose(&source, &config(engine, cache, 0), &run).unwrap();
         let mut got = Vec::new();
-        plan.range_in_order(3 * block..5 * block + 10, |block| {
+        plan.in_order(&source, |block| {
             got.push((block.index, block.offset, block.bytes.len(), block.bytes[0]));
             Ok(())
         })
@@ -195,9 +206,8 @@ fn a_range_is_read_alone() {
     }
 }
 
-/// What somebody else does to the file while we are in its middle, and what the run must say.
 #[test]
-fn scattered_places_come_once_each_with_their_bytes() {
+fn scattered_extents_come_once_each_with_their_bytes() {
     let expected = content(LEN);
     let scratch = Scratch::new(&expected);
     let source = Source::open(&scratch.0).unwrap();
@@ -212,13 +222,15 @@ fn scattered_places_come_once_each_with_their_bytes() {
     );
     let mut wanted: Vec<_> = extents.iter().filter(|extent| extent.len > 0).copied().collect();
     wanted.sort_by_key(|extent| (extent.offset, extent.len));
-    for (engine, cache) in ways().into_iter().filter(|(engine, _)| *engine != EngineKind::Stream) {
+    for (engine, cache) in
+        strategies().into_iter().filter(|(engine, _)| *engine != EngineKind::Stream)
+    {
         for workers in [0, 3] {
             let name = format!("{engine} {cache} {workers} workers");
             let config = config(engine, cache, workers);
-            let plan = Plan::choose(&source, &config, Order::AnyOrder).unwrap();
+            let plan = self::plan(&source, &config, Order::AnyOrder).unwrap();
             let seen = Mutex::new(Vec::new());
-            let read = plan.extents_any_order(&extents, |block| {
+            let read = plan.read_extents(&source, &extents, |block| {
                 let start = block.offset as usize;
                 assert_eq!(block.bytes, &expected[start..start + block.bytes.len()], "{name}");
                 let extent = Extent { offset: block.offset, len: block.bytes.len() as u32 };
@@ -234,13 +246,13 @@ fn scattered_places_come_once_each_with_their_bytes() {
 }
 
 #[test]
-fn places_that_cannot_be_read_are_refused_before_anything_is() {
+fn invalid_extents_are_refused_before_anything_is_read() {
     let scratch = Scratch::new(&content(LEN));
     let source = Source::open(&scratch.0).unwrap();
     let refused = |config: &Config, order, extent| {
-        let plan = Plan::choose(&source, config, order).unwrap();
+        let plan = self::plan(&source, config, order).unwrap();
         let good = Extent { offset: 0, len: 10 };
-        let result = plan.extents_any_order(&[good, extent], |_| panic!("something was read"));
+        let result = plan.read_extents(&source, &[good, extent], |_| panic!("something was read"));
         result.unwrap_err().to_string()
     };
     let direct = config(EngineKind::IoUring, CacheMode::Direct, 0);
@@ -255,12 +267,13 @@ fn places_that_cannot_be_read_are_refused_before_anything_is() {
     }
     let message = refused(&direct, Order::InOrder, Extent { offset: 0, len: 1 });
     assert!(message.contains("blocks in order"), "{message}");
-    // A small file has no ring: it is read all the same.
+    // A small file is read in one piece, and extents of it all the same.
     let small = Scratch::new(b"0123456789");
     let source = Source::open(&small.0).unwrap();
-    let plan = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
+    let plan = self::plan(&source, &Config::default(), Order::AnyOrder).unwrap();
     let seen = Mutex::new(Vec::new());
-    plan.extents_any_order(
+    plan.read_extents(
+        &source,
         &[Extent { offset: 7, len: 3 }, Extent { offset: 1, len: 1 }],
         |block| {
             seen.lock().unwrap().push((block.offset, block.bytes.to_vec()));
@@ -293,7 +306,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
         ),
     ];
     for (what, meddle, expected) in cases {
-        for_each_way(|name, run| {
+        for_each_strategy(|name, run| {
             let scratch = Scratch::new(&content(LEN));
             let source = Source::open(&scratch.0).unwrap();
             let writer = scratch.open_to_write();
@@ -312,17 +325,16 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
     }
 }
 
-/// The worst moment: the block is mapped, populated and lent, and then its pages are taken away. The
-/// process lives, the bytes read as zeros, and the run fails.
+/// The worst moment: the block is mapped, populated and delivered, and then its pages are truncated away.
+/// The process survives, the bytes read as zeros, and the run fails.
 #[test]
-fn a_truncation_under_a_lent_mapping_is_survived() {
-    allow_mmap();
+fn a_truncation_under_a_mapping_is_survived() {
     for order in [Order::InOrder, Order::AnyOrder] {
         for workers in [0, 1] {
             let scratch = Scratch::new(&content(LEN));
             let source = Source::open(&scratch.0).unwrap();
             let config = config(EngineKind::Mmap, CacheMode::Buffered, workers);
-            let plan = Plan::choose(&source, &config, order).unwrap();
+            let plan = self::plan(&source, &config, order).unwrap();
             let sum = AtomicU64::new(0);
             let consume = |block: Block<'_>| {
                 if block.index == 2 {
@@ -336,8 +348,8 @@ fn a_truncation_under_a_lent_mapping_is_survived() {
                 Ok(())
             };
             let result = match order {
-                Order::InOrder => plan.in_order(consume),
-                Order::AnyOrder => plan.any_order(consume),
+                Order::InOrder => plan.in_order(&source, consume),
+                Order::AnyOrder => plan.any_order(&source, consume),
             };
             match result.expect_err("bytes that are gone").kind() {
                 ErrorKind::Changed(Change::Shrank { from: LEN, to: 1000 }) => {}
@@ -346,7 +358,7 @@ fn a_truncation_under_a_lent_mapping_is_survived() {
             // And other files go on.
             let other = Scratch::new(&content(LEN));
             let source = Source::open(&other.0).unwrap();
-            Plan::choose(&source, &config, order).unwrap().in_order(|_| Ok(())).unwrap();
+            self::plan(&source, &config, order).unwrap().in_order(&source, |_| Ok(())).unwrap();
         }
     }
 }
@@ -354,7 +366,7 @@ fn a_truncation_under_a_lent_mapping_is_survived() {
 #[test]
 fn a_consumer_that_fails_ends_the_run_with_its_error() {
     let scratch = Scratch::new(&content(LEN));
-    for_each_way(|name, run| {
+    for_each_strategy(|name, run| {
         let source = Source::open(&scratch.0).unwrap();
         let error = run(&source, &|block| match block.index {
             7 => Err("seven is enough".into()),
@@ -371,7 +383,7 @@ fn a_consumer_that_fails_ends_the_run_with_its_error() {
 #[test]
 fn a_consumer_that_panics_ends_the_run_with_its_panic() {
     let scratch = Scratch::new(&content(LEN));
-    for_each_way(|name, run| {
+    for_each_strategy(|name, run| {
         let source = Source::open(&scratch.0).unwrap();
         let caught = catch_unwind(AssertUnwindSafe(|| {
             run(&source, &|block| {
@@ -387,7 +399,7 @@ fn a_consumer_that_panics_ends_the_run_with_its_panic() {
 #[test]
 fn a_file_that_ends_before_its_length_is_not_read_for_ever() {
     // A sparse file that shrinks between its opening and its first read.
-    for_each_way(|name, run| {
+    for_each_strategy(|name, run| {
         let scratch = Scratch::new(&[]);
         scratch.open_to_write().set_len(LEN).unwrap();
         let source = Source::open(&scratch.0).unwrap();
@@ -422,9 +434,9 @@ fn streams_come_in_order_to_their_end() {
 }
 
 #[test]
-fn a_file_without_a_length_is_read_to_its_end() {
+fn a_file_of_a_pseudo_file_system_is_read_to_its_end() {
     let source = Source::open("/proc/self/status").unwrap();
-    assert_eq!(source.len(), None);
+    assert_eq!(source.len(), Some(0));
     let mut text = Vec::new();
     blockring::in_order(&source, |block| {
         text.extend_from_slice(block.bytes);
@@ -456,14 +468,14 @@ fn a_cold_run_leaves_nothing_in_the_page_cache() {
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let source = Source::open(&scratch.0).unwrap();
-    let plan = Plan::choose(&source, &Config::default(), Order::AnyOrder).unwrap();
+    let plan = self::plan(&source, &Config::default(), Order::AnyOrder).unwrap();
     let direct = plan.choices().iter().any(|c| c.what == "cache" && c.value == "direct");
     if !direct {
         return skip(&format!(
             "a cold run: not cold, or no direct I/O on this file system: {plan}"
         ));
     }
-    plan.any_order(|_| Ok(())).unwrap();
+    plan.any_order(&source, |_| Ok(())).unwrap();
     let fincore = std::process::Command::new("fincore")
         .args(["--bytes", "--noheadings", "--output", "PAGES"])
         .arg(&scratch.0)
@@ -480,19 +492,14 @@ fn a_cold_run_leaves_nothing_in_the_page_cache() {
 fn a_second_thread_helps_when_the_consumer_is_behind() {
     let expected = content(16 << 20);
     let scratch = Scratch::new(&expected);
-    for (engine, cache) in ways() {
-        let config = Config {
-            engine: Some(engine),
-            cache: Some(cache),
-            block_bytes: Some(BLOCK_BYTES),
-            depth: Some(4),
-            threads_max: Some(3),
-            ..Config::default()
-        };
+    for (engine, cache) in strategies() {
+        let config = config(engine, cache, 0).with(|config| {
+            (config.io.workers, config.io.threads_max) = (None, Some(3));
+        });
         let source = Source::open(&scratch.0).unwrap();
         let seen = Mutex::new(Vec::new());
-        let plan = Plan::choose(&source, &config, Order::AnyOrder).unwrap();
-        plan.any_order(|block| {
+        let plan = self::plan(&source, &config, Order::AnyOrder).unwrap();
+        plan.any_order(&source, |block| {
             // Far slower than any device.
             std::thread::sleep(std::time::Duration::from_millis(1));
             seen.lock().unwrap().push((block.offset, std::thread::current().id()));
@@ -513,33 +520,36 @@ fn a_second_thread_helps_when_the_consumer_is_behind() {
 fn a_range_that_is_no_range_is_empty() {
     let scratch = Scratch::new(&content(LEN));
     let source = Source::open(&scratch.0).unwrap();
-    let plan = Plan::choose(&source, &Config::default(), Order::InOrder).unwrap();
     #[expect(clippy::reversed_empty_ranges)]
     for range in [5..5, LEN..5, LEN + 4096..LEN + 8192, u64::MAX..0] {
-        plan.range_in_order(range.clone(), |_| panic!("a block of nothing")).unwrap();
-        plan.range_any_order(range, |_| panic!("a block of nothing")).unwrap();
+        for order in [Order::InOrder, Order::AnyOrder] {
+            let run = RunOptions { order, range: Some(range.clone()), ..RunOptions::default() };
+            let plan = Plan::choose(&source, &Config::default(), &run).unwrap();
+            plan.in_order(&source, |_| panic!("a block of nothing")).unwrap();
+            plan.any_order(&source, |_| panic!("a block of nothing")).unwrap();
+        }
     }
 }
 
 #[test]
-fn an_engine_that_cannot_be_had_is_refused_by_name() {
+fn an_explicit_engine_that_does_not_fit_is_refused() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let pipe = Source::from_file(File::from(std::os::fd::OwnedFd::from(reader)), "-").unwrap();
-    let config = Config { engine: Some(EngineKind::IoUring), ..Config::default() };
-    let error = Plan::choose(&pipe, &config, Order::InOrder).unwrap_err();
+    let config = Config::default().with(|config| config.io.engine = Some(EngineKind::IoUring));
+    let error = plan(&pipe, &config, Order::InOrder).unwrap_err();
     assert!(error.to_string().contains("engine io_uring cannot be used"), "{error}");
-    assert!(error.to_string().contains("name no engine"), "{error}");
+    assert!(error.to_string().contains("leave the engine out"), "{error}");
 }
 
-/// Two runs over one source, of which one jumps about: each has a file position of its own.
+/// Concurrent runs over one source, one of them in ranges: each has a file position of its own.
 #[test]
 fn two_runs_at_once_do_not_meet() {
     let expected = content(LEN);
     let scratch = Scratch::new(&expected);
     let source = Source::open(&scratch.0).unwrap();
-    for (engine, cache) in ways() {
+    for (engine, cache) in strategies() {
         let config = config(engine, cache, 0);
-        let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
+        let plan = self::plan(&source, &config, Order::InOrder).unwrap();
         let check = |block: Block<'_>| {
             std::thread::sleep(std::time::Duration::from_micros(100));
             let from = block.offset as usize;
@@ -547,15 +557,17 @@ fn two_runs_at_once_do_not_meet() {
             if is_right { Ok(()) } else { Err("other bytes".into()) }
         };
         std::thread::scope(|scope| {
-            let other = Plan::choose(&source, &config, Order::InOrder).unwrap();
-            let jumps = scope.spawn(move || {
+            let jumps = scope.spawn(|| {
                 (0..20).try_for_each(|i| {
-                    other.range_in_order((20 - i) * 65_536..(21 - i) * 65_536, check)
+                    let range = Some((20 - i) * 65_536..(21 - i) * 65_536);
+                    let run = RunOptions { order: Order::InOrder, range, ..RunOptions::default() };
+                    Plan::choose(&source, &config, &run).unwrap().in_order(&source, check)
                 })
             });
             // And two of one plan.
-            let twin = scope.spawn(|| plan.in_order(check));
-            plan.in_order(check).unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
+            let twin = scope.spawn(|| plan.in_order(&source, check));
+            plan.in_order(&source, check)
+                .unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
             twin.join().unwrap().unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
             jumps.join().unwrap().unwrap_or_else(|error| panic!("{engine} {cache}: {error}"));
         });
@@ -567,39 +579,37 @@ fn two_runs_at_once_do_not_meet() {
 fn a_limit_spreads_reads_evenly() {
     let scratch = Scratch::new(&content(10 << 16));
     let limit = std::num::NonZero::new(1 << 20).unwrap();
-    for (engine, cache) in ways() {
-        let config = Config {
-            rate_limit: Some(blockring::RateLimit::new(limit)),
-            ..config(engine, cache, 0)
-        };
+    for (engine, cache) in strategies() {
+        let config = config(engine, cache, 0)
+            .with(|config| config.io.rate_limit = Some(blockring::RateLimit::new(limit)));
         let source = Source::open(&scratch.0).unwrap();
         let start = std::time::Instant::now();
         let mut times = Vec::new();
-        Plan::choose(&source, &config, Order::InOrder)
+        plan(&source, &config, Order::InOrder)
             .unwrap()
-            .in_order(|_| {
+            .in_order(&source, |_| {
                 times.push(start.elapsed().as_secs_f64());
                 Ok(())
             })
             .unwrap();
-        // A block is a sixteenth of a second. No block is early; how late it is, is the machine's
-        // business, but the first need not wait for the last.
+        // A block is a sixteenth of a second. No block is early; how late it may be depends on the
+        // machine, but the first does not wait for the last.
         let is_early = |(i, time): (usize, &f64)| *time < i as f64 / 16.0 - 0.06;
         assert!(!times.iter().enumerate().any(is_early), "{engine} {cache}: {times:?}");
         assert!(times[9] - times[0] > 0.3, "{engine} {cache}: in a burst: {times:?}");
     }
 }
 
-/// Who is waited for, with the consumer on this thread and on another.
+/// With the consumer on this thread and on another.
 #[test]
-fn the_bottleneck_is_the_consumer_that_takes_its_time() {
+fn a_slow_consumer_is_the_bottleneck() {
     let scratch = Scratch::new(&content(LEN));
     let source = Source::open(&scratch.0).unwrap();
     for workers in [0, 1] {
-        let config =
-            Config { stats: true, ..config(EngineKind::Pool, CacheMode::Buffered, workers) };
-        let plan = Plan::choose(&source, &config, Order::InOrder).unwrap();
-        plan.in_order(|_| {
+        let config = config(EngineKind::Pool, CacheMode::Buffered, workers)
+            .with(|config| config.observe.stats = true);
+        let plan = self::plan(&source, &config, Order::InOrder).unwrap();
+        plan.in_order(&source, |_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             Ok(())
         })

@@ -1,0 +1,124 @@
+//! The extents of one source, handed out once each, in order, to any number of threads: a range cut
+//! into blocks, or a list.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One read to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Position in the sequence, from 0.
+    pub(crate) index: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+/// The extents to read, and how many have been handed out.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    what: What,
+    next: AtomicU64,
+}
+
+/// Far past any end, and far from wrapping around.
+const STOPPED: u64 = u64::MAX / 2;
+
+#[derive(Debug)]
+enum What {
+    /// A range, in blocks of so many bytes.
+    Range(Range<u64>, u32),
+    /// One by one.
+    List(Vec<Extent>),
+}
+
+impl Extents {
+    pub(crate) fn new(range: Range<u64>, block_bytes: u32) -> Extents {
+        Extents { what: What::Range(range, block_bytes), next: AtomicU64::new(0) }
+    }
+
+    /// Extents in the order of the list, with indexes of the caller's.
+    pub(crate) fn of_list(list: Vec<Extent>) -> Extents {
+        Extents { what: What::List(list), next: AtomicU64::new(0) }
+    }
+
+    /// The next extent; `None` if all have been handed out, or after [`stop`](Extents::stop).
+    pub(crate) fn claim(&self) -> Option<Extent> {
+        // One counter for all threads, so that the device sees one ascending sequence.
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        match &self.what {
+            What::Range(range, block_bytes) => block(range, *block_bytes, index),
+            What::List(list) => list.get(usize::try_from(index).unwrap_or(usize::MAX)).copied(),
+        }
+    }
+
+    /// Hands out nothing more.
+    pub(crate) fn stop(&self) {
+        self.next.store(STOPPED, Ordering::Relaxed);
+    }
+
+    /// Whether nothing has been handed out, and nothing stopped.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.next.load(Ordering::Relaxed) == 0
+    }
+
+    /// Extents that have not been handed out.
+    pub(crate) fn left(&self) -> u64 {
+        let all = match &self.what {
+            What::Range(range, block_bytes) => {
+                (range.end - range.start).div_ceil((*block_bytes).into())
+            }
+            What::List(list) => list.len() as u64,
+        };
+        all.saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+}
+
+/// The block at `index` of a range.
+fn block(range: &Range<u64>, block_bytes: u32, index: u64) -> Option<Extent> {
+    let offset = index.checked_mul(block_bytes.into())?.checked_add(range.start)?;
+    let left = range.end.checked_sub(offset).filter(|left| *left > 0)?;
+    Some(Extent { index, offset, len: left.min(block_bytes.into()) as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_handed_out_once() {
+        let extents = Extents::new(1000..3500, 1000);
+        assert_eq!(extents.left(), 3);
+        assert!(extents.is_untouched());
+        let all: Vec<_> = std::iter::from_fn(|| extents.claim()).collect();
+        let expected = [(0, 1000, 1000), (1, 2000, 1000), (2, 3000, 500)];
+        let expected = expected.map(|(index, offset, len)| Extent { index, offset, len });
+        assert_eq!(all, expected);
+        assert_eq!((extents.left(), extents.claim()), (0, None));
+    }
+
+    #[test]
+    fn the_largest_offsets_do_not_wrap() {
+        let extents = Extents::new(u64::MAX - 600..u64::MAX, 512);
+        let lens: Vec<_> = std::iter::from_fn(|| extents.claim()).map(|e| e.len).collect();
+        assert_eq!(lens, [512, 88]);
+    }
+
+    #[test]
+    fn a_list_is_handed_out_in_its_order() {
+        let list = [(7, 4096, 10), (3, 0, 5)];
+        let list = list.map(|(index, offset, len)| Extent { index, offset, len });
+        let extents = Extents::of_list(list.to_vec());
+        assert_eq!(extents.left(), 2);
+        assert!(std::iter::from_fn(|| extents.claim()).eq(list));
+        assert_eq!((extents.left(), extents.claim()), (0, None));
+    }
+
+    #[test]
+    fn after_a_stop_nothing_is_handed_out() {
+        let extents = Extents::new(0..10_000, 1000);
+        extents.claim();
+        extents.stop();
+        assert_eq!((extents.claim(), extents.left()), (None, 0));
+        assert!(!extents.is_untouched());
+    }
+}

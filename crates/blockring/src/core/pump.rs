@@ -1,0 +1,449 @@
+//! The loop that all reads go through: claim, submit, complete, request the rest, deliver, free.
+//!
+//! The meaning of a raw result (a short read, an interruption, the end of the file) is in
+//! `request.rs`. What to read next is the supply's decision; on which thread a block is consumed is
+//! the sink's.
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use super::extents::Extent;
+use super::request::Request;
+use super::ring::Ring;
+use super::slab::Slab;
+use super::supply::{Claim, FreeSlot, Supply, Target};
+use crate::config::{Consume, Order, Wait};
+use crate::engine::{Completion, Engine, Read};
+use crate::error::ErrorKind;
+use crate::observe::stats::{ReadOutcome, Recorder, Recording, Start};
+use crate::rate_limit::RateLimit;
+
+/// How long requests may take to end when a run is given up. After that their memory is leaked: a
+/// dead NFS or FUSE server may never answer.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Requests go to the kernel when they cover this many bytes, or when there is nothing else to do. A
+/// system call for each small block costs more than the block, and a device that waits for large ones
+/// is idle. One call takes about 1 us here, and hashing 256 KiB about 40 us.
+const FLUSH_BYTES: u32 = 256 << 10;
+
+/// What all pumps of one run share.
+pub(crate) struct Job<'a> {
+    pub(crate) supply: &'a dyn Supply,
+    pub(crate) rate_limit: Option<&'a RateLimit>,
+    pub(crate) recording: &'a Recording,
+}
+
+/// The shape of a ring, and how the loop turns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) slots: u32,
+    pub(crate) depth: u32,
+    pub(crate) block_bytes: u32,
+    pub(crate) order: Order,
+    pub(crate) consume: Consume,
+    pub(crate) wait: Wait,
+}
+
+/// A finished block on its way to the consumer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawBlock {
+    pub(crate) slot: u32,
+    pub(crate) extent: Extent,
+    pub(crate) bytes: *const u8,
+}
+
+// SAFETY: the bytes belong to the thread that holds the block until its slot is given back.
+unsafe impl Send for RawBlock {}
+
+/// What a sink did with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// Consumed it: its slot is free.
+    Consumed,
+    /// Holds it: its slot comes back through [`Sink::take_returned`].
+    Held,
+}
+
+/// Where blocks go.
+pub(crate) trait Sink {
+    /// Takes a block.
+    ///
+    /// # Errors
+    ///
+    /// The run ends with it.
+    fn deliver(&mut self, block: RawBlock) -> Result<Delivered, ErrorKind>;
+
+    /// Whether blocks are consumed before [`deliver`](Sink::deliver) returns.
+    fn consumes_inline(&self) -> bool {
+        true
+    }
+
+    /// Takes a failed extent, in its place in the order.
+    ///
+    /// # Errors
+    ///
+    /// The run ends with it. By default every failure does.
+    fn failed(&mut self, _extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+        Err(error)
+    }
+
+    /// Appends the slots that came back.
+    ///
+    /// # Errors
+    ///
+    /// A consumer has ended.
+    fn take_returned(&mut self, _slots: &mut Vec<u32>) -> Result<(), ErrorKind> {
+        Ok(())
+    }
+
+    /// Waits until a slot comes back. Called only while the sink holds some.
+    fn wait_returned(&mut self) {}
+
+    /// Whether the pump may sleep in its engine.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// The pump has stopped: because everything was delivered, or because of an error.
+    fn finish(&mut self, _result: &Result<(), ErrorKind>) {}
+
+    /// How many finished blocks wait, of `depth` that can be in flight: while this stays high, the
+    /// consumer is the bottleneck.
+    fn backlog(&mut self, _blocks: u32, _depth: u32) {}
+}
+
+/// One thread's ring with its engine, over a slab that outlives it.
+pub(crate) struct Pump<'a> {
+    job: &'a Job<'a>,
+    slab: Option<&'a Slab>,
+    engine: &'a mut dyn Engine,
+    ring: Ring,
+    consume: Consume,
+    wait: Wait,
+    reads: Vec<Option<ActiveRead<'a>>>,
+    /// Requests submitted since the engine last passed any to the kernel.
+    queued: u32,
+    flush_at: u32,
+    done: Vec<Completion>,
+    returned: Vec<u32>,
+    /// Whether blocks are consumed on this thread.
+    consumes_inline: bool,
+    /// Since when there has been nothing to consume.
+    waiting: Option<Start>,
+    recorder: Recorder<'a>,
+}
+
+/// What is being read into a slot, or was.
+struct ActiveRead<'a> {
+    /// `None` if the supply has read it.
+    target: Option<Target<'a>>,
+    request: Request,
+    failed: Option<ErrorKind>,
+    /// When the consumer was given it.
+    delivered: Start,
+}
+
+impl<'a> Pump<'a> {
+    /// `slab`: none for an engine with memory of its own.
+    pub(crate) fn new(
+        job: &'a Job<'a>,
+        engine: &'a mut dyn Engine,
+        slab: Option<&'a Slab>,
+        shape: Shape,
+    ) -> Pump<'a> {
+        let Shape { slots, depth, block_bytes, order, consume, wait } = shape;
+        Pump {
+            job,
+            slab,
+            engine,
+            ring: Ring::new(slots, depth, order),
+            consume,
+            wait,
+            reads: std::iter::repeat_with(|| None).take(slots as usize).collect(),
+            queued: 0,
+            flush_at: match consume {
+                Consume::Each => (FLUSH_BYTES / block_bytes).clamp(1, (depth / 4).max(1)),
+                Consume::Batch => depth,
+            },
+            done: Vec::with_capacity(depth as usize),
+            returned: Vec::new(),
+            consumes_inline: true,
+            waiting: None,
+            recorder: job.recording.recorder("reads", slots),
+        }
+    }
+
+    /// Records that the consumer waited for a read, if it is this thread. Another thread records that
+    /// itself.
+    fn waited(&mut self, start: Start) {
+        if self.consumes_inline {
+            self.recorder.waited_for_device(start);
+        }
+    }
+
+    /// Runs until the supply is used up and every block has been consumed.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a read, the sink or the system. Requests may then still be in flight:
+    /// dropping the pump ends them.
+    pub(crate) fn run(&mut self, sink: &mut dyn Sink) -> Result<(), ErrorKind> {
+        self.consumes_inline = sink.consumes_inline();
+        loop {
+            self.take_returned(sink)?;
+            if self.consume == Consume::Each || !self.ring.can_deliver() {
+                self.request()?;
+            }
+            if let Some(slot) = self.ring.deliver() {
+                if let Some(start) = self.waiting.take() {
+                    self.waited(start);
+                }
+                sink.backlog(self.ring.backlog(), self.ring.depth());
+                self.deliver(slot, sink)?;
+            } else if self.ring.in_flight() > 0 {
+                let start = *self.waiting.get_or_insert(self.recorder.start());
+                let sleeps = self.wait == Wait::Sleep && sink.may_sleep();
+                self.harvest(sleeps)?;
+                // Looks without success are one wait, until there is something to deliver.
+                if sleeps {
+                    self.waiting = None;
+                    self.waited(start);
+                }
+            } else if self.ring.held() > 0 {
+                let start = self.recorder.start();
+                sink.wait_returned();
+                if self.job.supply.left() > 0 {
+                    self.recorder.waited_for_consumer(start);
+                }
+            } else {
+                // Nothing is in flight, held or ready: every slot is free, and `request` left them so
+                // because there is nothing more to read.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Claims work while there are slots for it.
+    fn request(&mut self) -> Result<(), ErrorKind> {
+        while let Some(number) = self.ring.next_free()
+            && self.may_read()
+        {
+            let memory = self.slab.map_or(std::ptr::null_mut(), |slab| slab.slot(number));
+            let consumes_inline = self.consumes_inline;
+            let recorder = &mut self.recorder;
+            let mut slot = FreeSlot { number, memory, consumes_inline, recorder };
+            let Some(claim) = self.job.supply.claim(&mut slot)? else { break };
+            let (extent, target) = match claim {
+                Claim::Read(extent, target) => (extent, Some(target)),
+                Claim::Filled(extent) => (extent, None),
+            };
+            if let Some(limit) = self.job.rate_limit {
+                limit.charge(extent.len.into());
+            }
+            let slot = self.ring.request().expect("a slot is free");
+            debug_assert_eq!(slot, number);
+            let (request, delivered) = (Request::new(extent), self.recorder.start());
+            self.reads[slot as usize] =
+                Some(ActiveRead { target, request, failed: None, delivered });
+            let is_over = match target {
+                Some(target) => self.submit(slot, &target),
+                None => {
+                    self.ring.complete(slot);
+                    true
+                }
+            };
+            if is_over {
+                // It is consumed before the next is read, while it is in the cache.
+                break;
+            }
+        }
+        // If nothing can be delivered, the wait that follows passes them on.
+        if self.queued >= self.flush_at && self.ring.can_deliver() {
+            self.harvest(false)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the rate limit allows the next read. Waits if there is nothing else to do; otherwise
+    /// the caller goes on and comes back.
+    fn may_read(&mut self) -> bool {
+        let Some(limit) = self.job.rate_limit else { return true };
+        let is_busy = self.ring.in_flight() > 0 || self.ring.can_deliver() || self.ring.held() > 0;
+        while !limit.due_in().is_zero() {
+            if is_busy {
+                return false;
+            }
+            if self.job.supply.left() == 0 {
+                break;
+            }
+            let start = self.recorder.start();
+            limit.nap();
+            self.recorder.waited_for_limit(start);
+        }
+        true
+    }
+
+    /// Requests what is missing of the extent in `slot`. Returns whether the request is over, because
+    /// the engine read at once.
+    fn submit(&mut self, slot: u32, target: &Target<'a>) -> bool {
+        loop {
+            let part = self.read(slot).request.missing(target.align);
+            let buffer = match self.slab {
+                Some(slab) => slab.part(slot, part.skip, part.len),
+                None => std::ptr::null_mut(),
+            };
+            let Target { fd, flags, .. } = *target;
+            let read = Read { slot, fd, offset: part.offset, len: part.len, buffer, flags };
+            self.recorder.requested(slot, self.ring.in_flight());
+            let start = self.recorder.start();
+            // SAFETY: the slot is requested, so nothing else uses its memory, which holds what is
+            // requested (`Slab::part`). The slab outlives this pump, whose drop drains the engine or
+            // leaks the slab.
+            match unsafe { self.engine.submit(read) } {
+                Ok(None) => {
+                    self.queued += 1;
+                    return false;
+                }
+                Ok(Some(completion)) => {
+                    self.waited(start);
+                    if self.complete(completion, target) {
+                        return true;
+                    }
+                }
+                Err(error) => {
+                    let (offset, len) = (read.offset, read.len.into());
+                    self.fail(slot, ErrorKind::read(offset, len, error));
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Takes a completion. Returns whether the request is over; if not, the rest must be requested.
+    fn complete(&mut self, completion: Completion, target: &Target<'a>) -> bool {
+        let Completion { slot, result } = completion;
+        let request = &mut self.read_mut(slot).request;
+        let offset = request.extent.offset;
+        let outcome = request.complete(result, target.align, Some(target.len));
+        self.recorder.completed(slot, offset, *outcome.as_ref().unwrap_or(&ReadOutcome::Over));
+        match outcome {
+            Ok(ReadOutcome::Over) => self.ring.complete(slot),
+            Ok(ReadOutcome::Short | ReadOutcome::Retry) => return false,
+            Err(error) => self.fail(slot, error),
+        }
+        true
+    }
+
+    /// The extent of `slot` cannot be read. The sink is told in its place in the order.
+    fn fail(&mut self, slot: u32, error: ErrorKind) {
+        self.read_mut(slot).failed = Some(error);
+        self.ring.complete(slot);
+    }
+
+    /// Passes requests to the kernel and takes completions; with `sleeps`, waits for one.
+    fn harvest(&mut self, sleeps: bool) -> Result<(), ErrorKind> {
+        let with_device = self.ring.in_flight() - self.queued;
+        let result = self.engine.wait(sleeps, &mut self.done);
+        self.queued = 0;
+        let mut done = std::mem::take(&mut self.done);
+        if !sleeps {
+            self.recorder.looked(with_device > 0 && done.len() as u32 >= with_device);
+        }
+        // Every completion is taken even after an error, so that the ring knows what is still in
+        // flight.
+        for completion in done.drain(..) {
+            let slot = completion.slot;
+            let Some(target) = self.read(slot).target else { continue };
+            if !self.complete(completion, &target) {
+                match result.is_ok() {
+                    true => drop(self.submit(slot, &target)),
+                    false => self.ring.complete(slot),
+                }
+            }
+        }
+        self.done = done;
+        result.map_err(ErrorKind::Wait)
+    }
+
+    fn deliver(&mut self, slot: u32, sink: &mut dyn Sink) -> Result<(), ErrorKind> {
+        let read = self.read_mut(slot);
+        let extent = read.request.extent;
+        if let Some(error) = read.failed.take() {
+            sink.failed(extent, error)?;
+            return self.free(slot);
+        }
+        let bytes = match self.slab {
+            Some(slab) => slab.slot(slot),
+            None => self.engine.block(slot),
+        };
+        let with_device = self.ring.in_flight() - self.queued;
+        self.recorder.delivers(slot, extent.offset, self.ring.in_flight());
+        let start = self.recorder.start();
+        self.read_mut(slot).delivered = start;
+        match sink.deliver(RawBlock { slot, extent, bytes })? {
+            Delivered::Consumed => {
+                // Another thread may be reading a stream meanwhile.
+                let is_device = self.read(slot).target.is_some();
+                let idle = is_device && with_device == 0 && self.job.supply.left() > 0;
+                self.recorder.consumed(start, extent.len, idle);
+                self.free(slot)
+            }
+            Delivered::Held => Ok(()),
+        }
+    }
+
+    /// The extents that were claimed and not consumed: after an error, no other pump gets them.
+    pub(crate) fn unconsumed(&self) -> Vec<Extent> {
+        let slots = (0..self.reads.len()).filter(|slot| !self.ring.is_free(*slot as u32));
+        slots.filter_map(|slot| Some(self.reads[slot].as_ref()?.request.extent)).collect()
+    }
+
+    fn take_returned(&mut self, sink: &mut dyn Sink) -> Result<(), ErrorKind> {
+        if self.ring.held() == 0 {
+            return Ok(());
+        }
+        let mut returned = std::mem::take(&mut self.returned);
+        let result = sink.take_returned(&mut returned);
+        let freed = returned.drain(..).try_for_each(|slot| self.free(slot));
+        self.returned = returned;
+        result.and(freed)
+    }
+
+    fn free(&mut self, slot: u32) -> Result<(), ErrorKind> {
+        self.ring.give_back(slot);
+        let read = self.read(slot);
+        let (extent, delivered) = (read.request.extent, read.delivered);
+        self.recorder.freed(slot, extent.offset, delivered);
+        let released = self.engine.release(slot);
+        released.map_err(|error| ErrorKind::read(extent.offset, extent.len.into(), error))
+    }
+
+    fn read(&self, slot: u32) -> &ActiveRead<'a> {
+        self.reads[slot as usize].as_ref().expect("a slot that is not free has a request")
+    }
+
+    fn read_mut(&mut self, slot: u32) -> &mut ActiveRead<'a> {
+        self.reads[slot as usize].as_mut().expect("a slot that is not free has a request")
+    }
+}
+
+impl Drop for Pump<'_> {
+    fn drop(&mut self) {
+        let in_flight = self.ring.in_flight();
+        if in_flight > 0
+            && !self.engine.drain(in_flight, DRAIN_PATIENCE)
+            && let Some(slab) = self.slab
+        {
+            slab.leak();
+        }
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+#[path = "pump_cases.rs"]
+pub(crate) mod cases;
+
+#[cfg(test)]
+#[path = "pump_tests.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+//! What to read next: the contract of a supply, and the supply for the extents of one file.
+
+use std::os::fd::BorrowedFd;
+
+use super::extents::{Extent, Extents};
+use crate::error::ErrorKind;
+use crate::observe::stats::Recorder;
+
+/// How reads of one file are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    /// `RWF_*` of each read.
+    pub(crate) flags: i32,
+    /// Offsets and lengths of reads are multiples of this, in bytes; 1 unless direct.
+    pub(crate) align: u32,
+    /// Length of the file at its opening, in bytes.
+    pub(crate) len: u64,
+}
+
+/// A claimed piece of work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Claim<'a> {
+    /// An extent that the pump is to read.
+    Read(Extent, Target<'a>),
+    /// An extent that the supply has read into the slot while it claimed it.
+    Filled(Extent),
+}
+
+/// The slot that a claim is for.
+pub(crate) struct FreeSlot<'s, 'r> {
+    pub(crate) number: u32,
+    /// Its memory; null if the engine has memory of its own.
+    pub(crate) memory: *mut u8,
+    /// Whether the thread that claims consumes as well, so that it waits for the read.
+    pub(crate) consumes_inline: bool,
+    pub(crate) recorder: &'s mut Recorder<'r>,
+}
+
+/// Hands out work to the pumps of a run, on any number of threads.
+pub(crate) trait Supply: Sync {
+    /// Claims the next piece of work; `None` if there is none, or none for now.
+    ///
+    /// # Errors
+    ///
+    /// A supply that reads while it claims failed to read.
+    fn claim(&self, slot: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind>;
+
+    /// Hands out nothing more.
+    fn stop(&self);
+
+    /// Extents not handed out yet, as far as is known.
+    fn left(&self) -> u64;
+
+    /// Whether nothing has been handed out yet, so that another engine can still start over.
+    fn is_untouched(&self) -> bool {
+        false
+    }
+
+    /// Whether another thread would help. Asked after each block, once for all threads.
+    fn needs_help(&self) -> bool {
+        false
+    }
+
+    /// The one file that all reads are of, which an engine may register.
+    fn sole_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// The extents of one file.
+pub(crate) struct FileSupply<'a> {
+    pub(crate) target: Target<'a>,
+    pub(crate) extents: Extents,
+}
+
+impl Supply for FileSupply<'_> {
+    fn claim(&self, _: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
+        Ok(self.extents.claim().map(|extent| Claim::Read(extent, self.target)))
+    }
+
+    fn stop(&self) {
+        self.extents.stop();
+    }
+
+    fn left(&self) -> u64 {
+        self.extents.left()
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.extents.is_untouched()
+    }
+
+    fn sole_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.target.fd)
+    }
+}

@@ -1,0 +1,409 @@
+//! Statistics of a run: counters, latencies, and a breakdown of wait times.
+//!
+//! Each thread writes into a `Recorder` of its own, which is added up when it is dropped. A recorder
+//! that is off costs one branch for each event, and reads no clock.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::trace::{Events, Trace};
+
+/// Statistics of one run, or of several. Times of several threads are added up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes that consumers were given.
+    pub bytes: u64,
+    /// From the start of the run to its end.
+    pub wall: Duration,
+    /// Processor time of the whole process in that time, including the kernel and other threads of
+    /// the program.
+    pub cpu: Duration,
+    /// Threads that consumed; for several runs, the most.
+    pub threads: u32,
+    /// Requests to the engine, including those for the rest after a short read.
+    pub requests: u64,
+    /// Reads that returned less than requested, so that the rest was requested again.
+    pub short_reads: u64,
+    /// Reads that returned nothing (`EINTR`, `EAGAIN`, a broken chain) and were requested again.
+    pub retries: u64,
+    /// How often `index` requests were in flight, sampled each time the consumer is given a block.
+    pub in_flight: Vec<u64>,
+    /// Time consumers waited for reads: asleep, spinning, or in a synchronous read.
+    pub device_wait: Duration,
+    /// Time the device was idle because of the consumers: there was more to read, and no request was
+    /// with the device. If requests ended while a block was consumed, all the time since the last look
+    /// counts, so this is an upper bound. For a synchronous engine, all time in consumers counts.
+    pub consumer_wait: Duration,
+    /// Time nothing was read because of the rate limit.
+    pub limit_wait: Duration,
+    /// Time in consumers.
+    pub consuming: Duration,
+    latency_ns: Histogram<u64>,
+}
+
+/// Times from the request of a read until its completion is seen, in nanoseconds. They include the
+/// time a request waits in a batch before it goes to the kernel, and the time a busy consumer takes to
+/// look for completions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Latency {
+    /// The mean.
+    pub avg: f64,
+    /// Half of the reads took at most this long.
+    pub p50: u64,
+    /// 99 % did.
+    pub p99: u64,
+    /// 99.5 % did.
+    pub p99_5: u64,
+    /// 99.9 % did.
+    pub p99_9: u64,
+    /// 99.99 % did.
+    pub p99_99: u64,
+    /// All did.
+    pub max: u64,
+}
+
+/// What limited a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bottleneck {
+    /// Consumers waited for reads far longer than reads waited for consumers.
+    Reading,
+    /// Reads waited for consumers far longer than consumers waited for reads.
+    Consuming,
+    /// The rate limit accounts for half of the time or more.
+    Limit,
+    /// None of these.
+    Neither,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            bytes: 0,
+            wall: Duration::ZERO,
+            cpu: Duration::ZERO,
+            threads: 0,
+            requests: 0,
+            short_reads: 0,
+            retries: 0,
+            in_flight: Vec::new(),
+            device_wait: Duration::ZERO,
+            consumer_wait: Duration::ZERO,
+            limit_wait: Duration::ZERO,
+            consuming: Duration::ZERO,
+            // It resizes itself. Three significant digits are legal.
+            latency_ns: Histogram::new(3).expect("three significant digits"),
+        }
+    }
+}
+
+impl Stats {
+    /// Adds another run to this one. Wall times add up, too.
+    pub fn add(&mut self, other: &Stats) {
+        self.bytes += other.bytes;
+        self.wall += other.wall;
+        self.cpu += other.cpu;
+        self.threads = self.threads.max(other.threads);
+        self.add_thread(other);
+    }
+
+    /// Adds the counters of another thread of the same run.
+    fn add_thread(&mut self, other: &Stats) {
+        self.requests += other.requests;
+        self.short_reads += other.short_reads;
+        self.retries += other.retries;
+        self.device_wait += other.device_wait;
+        self.consumer_wait += other.consumer_wait;
+        self.limit_wait += other.limit_wait;
+        self.consuming += other.consuming;
+        if self.in_flight.len() < other.in_flight.len() {
+            self.in_flight.resize(other.in_flight.len(), 0);
+        }
+        for (mine, theirs) in self.in_flight.iter_mut().zip(&other.in_flight) {
+            *mine += theirs;
+        }
+        // It resizes itself, so adding cannot fail.
+        let _ = self.latency_ns.add(&other.latency_ns);
+    }
+
+    /// Bytes per second of wall time; 0 for a run that took no time.
+    pub fn bytes_per_s(&self) -> f64 {
+        match self.wall.as_secs_f64() {
+            0.0 => 0.0,
+            seconds => self.bytes as f64 / seconds,
+        }
+    }
+
+    /// Latencies of reads; `None` if there was none.
+    pub fn latency(&self) -> Option<Latency> {
+        let histogram = &self.latency_ns;
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        (!histogram.is_empty()).then(|| Latency {
+            avg: histogram.mean(),
+            p50: at(0.5),
+            p99: at(0.99),
+            p99_5: at(0.995),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: histogram.max(),
+        })
+    }
+
+    /// What limited the run: the side that waited at least 1.5 times as long as the other, and for at
+    /// least 5 % of the threads' time.
+    pub fn bottleneck(&self) -> Bottleneck {
+        let (device, consumer) = (self.device_wait, self.consumer_wait);
+        let floor = self.wall * self.threads.max(1) / 20;
+        if self.limit_wait > self.wall * self.threads.max(1) / 2 {
+            Bottleneck::Limit
+        } else if device > floor && device > consumer * 3 / 2 {
+            Bottleneck::Reading
+        } else if consumer > floor && consumer > device * 3 / 2 {
+            Bottleneck::Consuming
+        } else {
+            Bottleneck::Neither
+        }
+    }
+}
+
+/// The record of a run, shared by its threads.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    stats: Option<Mutex<Stats>>,
+    trace: Option<Trace>,
+    /// Threads that consumed in this run.
+    threads: Mutex<Vec<ThreadId>>,
+}
+
+impl Recording {
+    pub(crate) fn new(stats: bool, trace: Option<&Trace>) -> Recording {
+        let stats = stats.then(Mutex::default);
+        Recording { stats, trace: trace.cloned(), threads: Mutex::default() }
+    }
+
+    /// Whether anything is recorded.
+    pub(crate) fn is_on(&self) -> bool {
+        self.stats.is_some() || self.trace.is_some()
+    }
+
+    /// A recorder for this thread and this many slots. `what` names the thread in a trace.
+    pub(crate) fn recorder(&self, what: &str, slots: u32) -> Recorder<'_> {
+        if !self.is_on() {
+            return Recorder(None);
+        }
+        let now = Instant::now();
+        Recorder(Some(Box::new(Active {
+            into: self,
+            stats: Stats::default(),
+            requested: vec![now; slots as usize],
+            ready: vec![now; slots as usize],
+            since_look: Duration::ZERO,
+            events: self.trace.as_ref().map(|trace| Events::new(trace, what)),
+        })))
+    }
+
+    /// Runs `run` and records how long it took.
+    pub(crate) fn time<R>(&self, name: &Path, run: impl FnOnce() -> R) -> R {
+        if !self.is_on() {
+            return run();
+        }
+        let (start, cpu) = (Instant::now(), cpu_time());
+        let result = run();
+        if let Some(trace) = &self.trace {
+            let name = name.to_string_lossy();
+            Events::new(trace, "the run").span(&name, start, start.elapsed());
+        }
+        if let Some(mut stats) = self.lock() {
+            stats.wall += start.elapsed();
+            stats.cpu += cpu_time().saturating_sub(cpu);
+            let threads = std::mem::take(&mut *lock(&self.threads)).len();
+            stats.threads = stats.threads.max(threads as u32);
+        }
+        result
+    }
+
+    /// The statistics so far; `None` if none are collected.
+    pub(crate) fn stats(&self) -> Option<Stats> {
+        self.lock().map(|stats| stats.clone())
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Stats>> {
+        self.stats.as_ref().map(lock)
+    }
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The record of one thread, or nothing if recording is off.
+pub(crate) struct Recorder<'a>(Option<Box<Active<'a>>>);
+
+struct Active<'a> {
+    into: &'a Recording,
+    stats: Stats,
+    /// When the read of a slot was requested; when its block was complete.
+    requested: Vec<Instant>,
+    ready: Vec<Instant>,
+    /// Time in the consumer since completions were last looked for.
+    since_look: Duration,
+    events: Option<Events>,
+}
+
+/// What a completion means for its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadOutcome {
+    /// The request is over: its extent is complete, or the source ended, or the read failed.
+    Over,
+    /// Some bytes came; the rest must be requested.
+    Short,
+    /// Nothing came; the same must be requested again.
+    Retry,
+}
+
+/// The start of something that is being timed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start(Option<Instant>);
+
+impl Recorder<'_> {
+    /// The time now, if it matters.
+    pub(crate) fn start(&self) -> Start {
+        Start(self.0.as_ref().map(|_| Instant::now()))
+    }
+
+    /// A read is requested.
+    pub(crate) fn requested(&mut self, slot: u32, in_flight: u32) {
+        let Some(active) = &mut self.0 else { return };
+        active.stats.requests += 1;
+        active.requested[slot as usize] = Instant::now();
+        if let Some(events) = &mut active.events {
+            events.in_flight(in_flight);
+        }
+    }
+
+    /// Its completion is seen.
+    pub(crate) fn completed(&mut self, slot: u32, offset: u64, outcome: ReadOutcome) {
+        let Some(active) = &mut self.0 else { return };
+        let requested = active.requested[slot as usize];
+        let nanos = requested.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+        // It resizes itself, so recording cannot fail.
+        let _ = active.stats.latency_ns.record(nanos);
+        match outcome {
+            ReadOutcome::Over => active.ready[slot as usize] = Instant::now(),
+            ReadOutcome::Short => active.stats.short_reads += 1,
+            ReadOutcome::Retry => active.stats.retries += 1,
+        }
+        if let Some(events) = &mut active.events {
+            events.slot_span("read", slot, offset, requested);
+        }
+    }
+
+    /// A consumer waited for a read from `start` until now.
+    pub(crate) fn waited_for_device(&mut self, start: Start) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.device_wait += time;
+        active.since_look = Duration::ZERO;
+        if let Some(events) = &mut active.events {
+            events.span("wait for a read", start, time);
+        }
+    }
+
+    /// Reading waited for the rate limit from `start` until now.
+    pub(crate) fn waited_for_limit(&mut self, start: Start) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.limit_wait += time;
+        if let Some(events) = &mut active.events {
+            events.span("wait for the limit", start, time);
+        }
+    }
+
+    /// Reading waited for a slot from `start` until now.
+    pub(crate) fn waited_for_consumer(&mut self, start: Start) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.consumer_wait += time;
+        if let Some(events) = &mut active.events {
+            events.span("wait for a slot", start, time);
+        }
+    }
+
+    /// Completions were looked for without waiting. `idle`: every request had completed.
+    pub(crate) fn looked(&mut self, idle: bool) {
+        let Some(active) = &mut self.0 else { return };
+        let time = std::mem::take(&mut active.since_look);
+        if idle {
+            active.stats.consumer_wait += time;
+        }
+    }
+
+    /// The consumer is given a block.
+    pub(crate) fn delivers(&mut self, slot: u32, offset: u64, in_flight: u32) {
+        let Some(active) = &mut self.0 else { return };
+        let samples = &mut active.stats.in_flight;
+        if samples.len() <= in_flight as usize {
+            samples.resize(in_flight as usize + 1, 0);
+        }
+        samples[in_flight as usize] += 1;
+        if let Some(events) = &mut active.events {
+            events.in_flight(in_flight);
+            events.slot_span("ready", slot, offset, active.ready[slot as usize]);
+        }
+    }
+
+    /// A consumer has had a block since `start`. `device_idle`: nothing was being read in that time,
+    /// though there was more to read.
+    pub(crate) fn consumed(&mut self, start: Start, bytes: u32, device_idle: bool) {
+        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
+        let time = start.elapsed();
+        active.stats.bytes += u64::from(bytes);
+        active.stats.consuming += time;
+        match device_idle {
+            true => active.stats.consumer_wait += time,
+            false => active.since_look += time,
+        }
+        if let Some(events) = &mut active.events {
+            events.span("consume", start, time);
+        }
+    }
+
+    /// The slot of a block is free again.
+    pub(crate) fn freed(&mut self, slot: u32, offset: u64, delivered: Start) {
+        if let (Some(active), Some(delivered)) = (&mut self.0, delivered.0)
+            && let Some(events) = &mut active.events
+        {
+            events.slot_span("consumed", slot, offset, delivered);
+        }
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        if let Some(mut stats) = self.into.lock() {
+            stats.bytes += self.stats.bytes;
+            // A thread may have had many recorders, one after another.
+            let (mut threads, this) = (lock(&self.into.threads), thread::current().id());
+            if self.stats.bytes > 0 && !threads.contains(&this) {
+                threads.push(this);
+            }
+            drop(threads);
+            stats.add_thread(&self.stats);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "stats_tests.rs"]
+mod tests;

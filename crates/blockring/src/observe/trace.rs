@@ -1,0 +1,194 @@
+//! A trace of every event in the JSON format of Chrome's trace viewer, which Perfetto reads as well:
+//! one row for each thread, and one for each slot.
+//!
+//! Format: "Trace Event Format", chromium.org; the events `X` (a span), `C` (a counter) and `M` (the
+//! name of a row). Times are in microseconds.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where a trace is written. Clones share it, and so do all runs that are given one of them.
+#[derive(Clone)]
+pub struct Trace(Arc<Shared>);
+
+struct Shared {
+    start: Instant,
+    /// Rings so far, one for each thread of each run: their slots have rows of their own.
+    rings: AtomicU32,
+    to: Mutex<To>,
+}
+
+struct To {
+    writer: Box<dyn Write + Send>,
+    /// Nothing was written yet.
+    is_empty: bool,
+    failed: Option<io::Error>,
+}
+
+/// Events are written in pieces of at least this many bytes.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Rows of slots are numbered from here, so many for each ring; threads have smaller numbers.
+const SLOT_ROWS: u64 = 10_000_000;
+const SLOT_ROWS_OF_RING: u64 = 100_000;
+
+impl Trace {
+    /// The bytes that every trace begins with.
+    pub const START: &[u8] = b"[\n{\"pid\":";
+
+    /// Begins a trace that goes to `writer`. [`finish`](Trace::finish) ends it.
+    pub fn new(writer: impl Write + Send + 'static) -> Trace {
+        let to = To { writer: Box::new(writer), is_empty: true, failed: None };
+        let start = Instant::now();
+        Trace(Arc::new(Shared { start, rings: AtomicU32::new(0), to: Mutex::new(to) }))
+    }
+
+    /// Writes the end. Later events are dropped.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the writer, now or before: the trace ends there.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut to = self.0.to.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = &mut *to;
+        if to.is_empty {
+            // Nothing happened; the file is a valid trace all the same.
+            let nothing =
+                format!("[\n{{\"pid\":{},\"ph\":\"M\",\"name\":\"nothing\"}}", std::process::id());
+            to.failed = to.writer.write_all(nothing.as_bytes()).err();
+        }
+        let end = b"\n]\n";
+        let written = match to.failed.take() {
+            Some(error) => Err(error),
+            None => to.writer.write_all(end).and_then(|()| to.writer.flush()),
+        };
+        to.failed = Some(io::ErrorKind::BrokenPipe.into());
+        written
+    }
+
+    fn write(&self, events: &str) {
+        let mut to = self.0.to.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = &mut *to;
+        if events.is_empty() || to.failed.is_some() {
+            return;
+        }
+        let before = if std::mem::take(&mut to.is_empty) { "[\n" } else { ",\n" };
+        let written = to.writer.write_all(before.as_bytes());
+        to.failed = written.and_then(|()| to.writer.write_all(events.as_bytes())).err();
+    }
+}
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").finish_non_exhaustive()
+    }
+}
+
+/// The events of one thread on their way to the trace. Dropping it writes the rest.
+pub(crate) struct Events {
+    trace: Trace,
+    thread: u64,
+    ring: u64,
+    /// Slots whose rows have a name.
+    named: u32,
+    /// Events with a comma and a line between any two.
+    text: String,
+}
+
+impl Events {
+    /// `what`: the name of the row of this thread.
+    pub(crate) fn new(trace: &Trace, what: &str) -> Events {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+        let ring = trace.0.rings.fetch_add(1, Ordering::Relaxed).into();
+        let trace = trace.clone();
+        let mut events = Events { trace, thread, ring, named: 0, text: String::new() };
+        events.name_row(thread, what);
+        events
+    }
+
+    /// A span of this thread.
+    pub(crate) fn span(&mut self, what: &str, start: Instant, time: Duration) {
+        let (start, row) = (self.micros(start), self.thread);
+        let time = time.as_nanos() as f64 / 1e3;
+        self.event(format_args!(
+            r#""ph":"X","name":{},"ts":{start:.3},"dur":{time:.3},"tid":{row}"#,
+            Quoted(what)
+        ));
+    }
+
+    /// A span of the block at `offset` in its slot.
+    pub(crate) fn slot_span(&mut self, what: &str, slot: u32, offset: u64, from: Instant) {
+        let row = SLOT_ROWS + self.ring * SLOT_ROWS_OF_RING + u64::from(slot);
+        while self.named <= slot {
+            let row = SLOT_ROWS + self.ring * SLOT_ROWS_OF_RING + u64::from(self.named);
+            let name = format!("slot {} of thread {}", self.named, self.thread);
+            self.name_row(row, &name);
+            self.named += 1;
+        }
+        let start = self.micros(from);
+        let time = from.elapsed().as_nanos() as f64 / 1e3;
+        self.event(format_args!(
+            r#""ph":"X","name":"{what}","ts":{start:.3},"dur":{time:.3},"tid":{row},"args":{{"offset":{offset}}}"#
+        ));
+    }
+
+    /// How many requests are in flight from now on.
+    pub(crate) fn in_flight(&mut self, requests: u32) {
+        let (now, row) = (self.micros(Instant::now()), self.thread);
+        self.event(format_args!(
+            r#""ph":"C","name":"in flight of thread {row}","ts":{now:.3},"tid":{row},"args":{{"requests":{requests}}}"#
+        ));
+    }
+
+    fn name_row(&mut self, row: u64, name: &str) {
+        self.event(format_args!(
+            r#""ph":"M","name":"thread_name","tid":{row},"args":{{"name":{}}}"#,
+            Quoted(name)
+        ));
+    }
+
+    fn micros(&self, at: Instant) -> f64 {
+        at.saturating_duration_since(self.trace.0.start).as_nanos() as f64 / 1e3
+    }
+
+    fn event(&mut self, fields: std::fmt::Arguments<'_>) {
+        let comma = if self.text.is_empty() { "" } else { ",\n" };
+        let pid = std::process::id();
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, r#"{comma}{{"pid":{pid},{fields}}}"#);
+        if self.text.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.trace.write(&self.text);
+        self.text.clear();
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// A JSON string.
+struct Quoted<'a>(&'a str);
+
+impl std::fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}

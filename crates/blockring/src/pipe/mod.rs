@@ -1,0 +1,68 @@
+//! Reading streams (pipes, terminals, sockets, files without extents), and passing them on while they
+//! are consumed.
+
+mod packets;
+pub(crate) mod stream_supply;
+mod tee;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+
+pub use self::tee::{Incomplete, Tee, TeeMode};
+use crate::sys;
+
+/// Largest size to request for a pipe, in bytes, whatever the system allows: the default limit of
+/// unprivileged users. 256 KiB, 512 KiB and 1 MiB made no difference beyond the noise for 1 GiB of
+/// `cat FILE |` (0.293, 0.301 and 0.289 s). `write` and `read` move 0.9 GiB/s through 64 KiB, and 1.8
+/// to 2.4 through 1 MiB.
+pub const PIPE_BYTES_MAX: usize = 1 << 20;
+
+/// The capacity of a pipe, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PipeSize {
+    /// Before: 64 KiB by default, and one or two pages for a user whose pipes hold much already.
+    pub was: usize,
+    /// Now.
+    pub is: usize,
+}
+
+/// Enlarges a pipe, from either end, as far as the system allows (`/proc/sys/fs/pipe-max-size`) and up
+/// to [`PIPE_BYTES_MAX`]. If that is refused because the user's pipes may hold only so much (see
+/// pipe(7)), smaller sizes are tried; at worst it stays as it is. `None`: it is not a pipe.
+pub fn enlarge_pipe(pipe: impl AsFd) -> Option<PipeSize> {
+    let was = fcntl_getpipe_size(&pipe).ok()?;
+    let limit = std::fs::read_to_string("/proc/sys/fs/pipe-max-size");
+    let limit = limit.ok().and_then(|text| text.trim().parse().ok());
+    let mut wanted = limit.unwrap_or(PIPE_BYTES_MAX).min(PIPE_BYTES_MAX);
+    while wanted > was {
+        if fcntl_setpipe_size(&pipe, wanted).is_ok() {
+            break;
+        }
+        wanted /= 2;
+    }
+    Some(PipeSize { was, is: fcntl_getpipe_size(&pipe).unwrap_or(was) })
+}
+
+/// Reads whatever is there, waiting for some; 0 at the end.
+fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match sys::read_into(fd, buffer) {
+            // Another process made the shared standard input non-blocking: wait for it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait_for(fd, PollFlags::IN)?;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Waits until `fd` is ready for `events`.
+fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
+    match poll(&mut [PollFd::from_borrowed_fd(fd, events)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,63 @@
+//! Reading a stream whose writes may have to be read whole: pipes in packet mode, and sockets of
+//! messages.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::PollFlags;
+
+use super::{read_some, wait_for};
+
+/// Smallest read of a pipe, in bytes. From a pipe in packet mode (`O_DIRECT`) the kernel discards the
+/// part of a packet that does not fit, and a packet has at most `PIPE_BUF` bytes. The reading end
+/// cannot tell whether a pipe is in packet mode: a writer may have switched it.
+const PACKET_BYTES_MAX: usize = 4096;
+
+/// A reader that keeps the rest of a packet that is longer than the buffer.
+#[derive(Debug)]
+pub(super) struct PacketReader {
+    /// Whether it is a socket of messages, each of which is read whole.
+    has_messages: bool,
+    kept: Vec<u8>,
+    /// Bytes of `kept` that have been returned.
+    taken: usize,
+}
+
+impl PacketReader {
+    pub(super) fn new(fd: BorrowedFd<'_>) -> PacketReader {
+        let kind = rustix::net::sockopt::socket_type(fd);
+        let has_messages = kind.is_ok_and(|kind| kind != rustix::net::SocketType::STREAM);
+        PacketReader { has_messages, kept: Vec::new(), taken: 0 }
+    }
+
+    /// Whether bytes are left of the last packet.
+    pub(super) fn has_kept(&self) -> bool {
+        self.taken < self.kept.len()
+    }
+
+    /// Reads whatever is there into `buffer`, waiting for some; 0 at the end.
+    pub(super) fn read(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.has_kept() {
+            let packet_bytes = match self.has_messages {
+                true => {
+                    wait_for(fd, PollFlags::IN)?;
+                    // The length of the next message.
+                    rustix::io::ioctl_fionread(fd).map_or(0, |n| n as usize).max(64 << 10)
+                }
+                false => PACKET_BYTES_MAX,
+            };
+            if buffer.len() >= packet_bytes {
+                return read_some(fd, buffer);
+            }
+            self.taken = 0;
+            self.kept.resize(packet_bytes, 0);
+            let read = read_some(fd, &mut self.kept);
+            self.kept.truncate(*read.as_ref().unwrap_or(&0));
+            read?;
+        }
+        let n = buffer.len().min(self.kept.len() - self.taken);
+        buffer[..n].copy_from_slice(&self.kept[self.taken..][..n]);
+        self.taken += n;
+        Ok(n)
+    }
+}

@@ -1,0 +1,338 @@
+//! Passing a stream on while it is consumed: to an output, and to files.
+//!
+//! Bytes are read and written. From pipe to pipe they may go without that copy: `tee(2)` gives the
+//! pages of one pipe to the other, and they are read for the consumer after that.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::pipe::{SpliceFlags, tee};
+
+use super::packets::PacketReader;
+use super::{enlarge_pipe, read_some, wait_for};
+use crate::error::ErrorKind;
+
+/// An output, and files, that all bytes of a stream are written to, in order.
+#[derive(Debug, Default)]
+#[must_use = "`finish` reports whether the files are complete"]
+pub struct Tee {
+    output: Option<Output>,
+    files: Vec<Copy>,
+    bytes: u64,
+}
+
+/// How bytes go from one pipe to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TeeMode {
+    /// They are written: the far end gets exactly the bytes that were consumed.
+    #[default]
+    Copy,
+    /// The pages are shared (`tee(2)`). If the producer still holds them (`vmsplice`, or `splice` out of
+    /// a file) and writes to them after they have been read here, **the far end gets other bytes than
+    /// were consumed**: only for producers that are known to `write`.
+    Share,
+}
+
+#[derive(Debug)]
+struct Output {
+    file: File,
+    name: PathBuf,
+    is_pipe: bool,
+    is_socket: bool,
+    mode: TeeMode,
+}
+
+/// A file that gets all bytes as well.
+#[derive(Debug)]
+struct Copy {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    /// Why it gets no more of them.
+    failed: Option<io::Error>,
+}
+
+/// A file that did not get everything.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {}", self.what(), path = .path.display())]
+pub struct Incomplete {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes that were written, from the start.
+    pub bytes: u64,
+    /// Whether these are all, and only the `fsync` failed.
+    pub is_whole: bool,
+    /// The kernel's error.
+    pub error: io::Error,
+}
+
+impl Incomplete {
+    /// What happened, without the path.
+    pub fn what(&self) -> String {
+        let Incomplete { bytes, error, .. } = self;
+        match self.is_whole {
+            true => format!("{error}; all {bytes} bytes were written, but fsync failed"),
+            false => format!("{error}; it holds the first {bytes} bytes"),
+        }
+    }
+}
+
+impl Tee {
+    /// Adds an open output; `name` is its name in messages. When it takes no more bytes, the run ends.
+    /// A pipe is enlarged as far as the system allows.
+    ///
+    /// # Errors
+    ///
+    /// The error of `fstat`.
+    pub fn output(mut self, file: File, name: impl AsRef<Path>, mode: TeeMode) -> io::Result<Tee> {
+        let kind = kind(file.as_fd())?;
+        if kind.is_fifo() {
+            enlarge_pipe(&file);
+        }
+        self.output = Some(Output {
+            file,
+            name: name.as_ref().to_owned(),
+            is_pipe: kind.is_fifo(),
+            is_socket: kind.is_socket(),
+            mode,
+        });
+        Ok(self)
+    }
+
+    /// Adds a file that is open for writing. If writing to it fails, the others go on, and
+    /// [`finish`](Tee::finish) reports it.
+    pub fn file(mut self, file: File, path: impl AsRef<Path>) -> Tee {
+        let path = path.as_ref().to_owned();
+        self.files.push(Copy { file, path, bytes: 0, failed: None });
+        self
+    }
+
+    /// How bytes get from `source` to the output and to the files, and why; `None` if there are none.
+    pub(crate) fn describe(&self, source: BorrowedFd<'_>) -> Option<(&'static str, String)> {
+        let files = match self.files.len() {
+            0 => String::new(),
+            n => format!("{n} files are written, and synced at the end"),
+        };
+        let Some(output) = &self.output else {
+            return (!files.is_empty()).then_some(("read, write", files));
+        };
+        let from_pipe = kind(source).is_ok_and(FileType::is_fifo);
+        let (how, why) = match (from_pipe && output.is_pipe, output.shares_from(source)) {
+            (true, true) => (
+                "shared pages",
+                "explicit: tee, pipe to pipe; wrong if the producer writes to pages that it gave away",
+            ),
+            (true, false) => (
+                "read, write",
+                "pipe to pipe, pages could be shared; they are not, since a producer may still hold \
+                 them",
+            ),
+            (false, _) if from_pipe => ("read, write", "the output is not a pipe"),
+            (false, _) => ("read, write", "the input is not a pipe"),
+        };
+        let and = if files.is_empty() { "" } else { "; " };
+        Some((how, format!("{why}{and}{files}")))
+    }
+
+    /// Reads whatever is there into `buffer`, waiting for some, and passes it on first. 0 at the end.
+    /// An error of the outer kind is the output's, one of the inner kind the source's.
+    pub(super) fn read(
+        &mut self,
+        source: BorrowedFd<'_>,
+        packets: &mut PacketReader,
+        buffer: &mut [u8],
+    ) -> Result<io::Result<usize>, ErrorKind> {
+        let read = match &mut self.output {
+            Some(output) => output.read(source, packets, buffer),
+            None => Ok(packets.read(source, buffer)),
+        };
+        let bytes = self.bytes;
+        let n = match read {
+            Ok(Ok(n)) => n,
+            Ok(Err(error)) => return Ok(Err(error)),
+            Err(error) => {
+                let to = self.output.as_ref().map(|output| output.name.clone()).unwrap_or_default();
+                return Err(ErrorKind::Tee { to, bytes, error });
+            }
+        };
+        for file in &mut self.files {
+            file.write(&buffer[..n]);
+        }
+        self.bytes += n as u64;
+        Ok(Ok(n))
+    }
+
+    /// Ends the writing: the files are synced to their devices (`fsync`).
+    ///
+    /// # Errors
+    ///
+    /// The files that could not be written or synced.
+    pub fn finish(self) -> Result<(), Vec<Incomplete>> {
+        let failed = self.files.into_iter().filter_map(|Copy { file, path, bytes, failed }| {
+            let is_whole = failed.is_none();
+            let error = failed.or_else(|| sync(&file, &path).err())?;
+            Some(Incomplete { path, bytes, is_whole, error })
+        });
+        let failed: Vec<_> = failed.collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+}
+
+impl Copy {
+    fn write(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            let (done, error) = write_all(&mut self.file, bytes);
+            self.bytes += done as u64;
+            self.failed = error;
+        }
+    }
+}
+
+/// Syncs a file, and the directory that holds its name.
+fn sync(file: &File, path: &Path) -> io::Result<()> {
+    match file.sync_all() {
+        // /dev/null and FIFOs have nothing to sync.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
+        result => result?,
+    }
+    if !file.metadata()?.is_file() {
+        return Ok(());
+    }
+    // The directory that a link leads to.
+    let path = path.canonicalize()?;
+    match File::open(path.parent().unwrap_or(Path::new("/")))
+        .and_then(|directory| directory.sync_all())
+    {
+        // Not every file system can sync a directory, and it may not be readable.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+}
+
+impl Output {
+    fn read(
+        &mut self,
+        source: BorrowedFd<'_>,
+        packets: &mut PacketReader,
+        buffer: &mut [u8],
+    ) -> io::Result<io::Result<usize>> {
+        loop {
+            if !packets.has_kept() {
+                self.wait_for(source)?;
+            }
+            if self.shares_from(source) && !packets.has_kept() {
+                match tee(source, &self.file, buffer.len(), SpliceFlags::empty()) {
+                    // The source is not a pipe: nothing to share.
+                    Err(Errno::INVAL) => {}
+                    Err(Errno::INTR) => continue,
+                    // One of the two is non-blocking.
+                    Err(Errno::AGAIN) => {
+                        wait_for(self.file.as_fd(), PollFlags::OUT)?;
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                    // The end, unless the kernel had only an empty buffer.
+                    Ok(0) => {}
+                    Ok(n) => return Ok(read_exactly(source, &mut buffer[..n])),
+                }
+            }
+            let read = packets.read(source, buffer);
+            if let Ok(n) = read
+                && let (_, Some(error)) = write_all(&mut self.file, &buffer[..n])
+            {
+                return Err(error);
+            }
+            return Ok(read);
+        }
+    }
+
+    /// Waits for input. The reader of the output may be gone long before some comes.
+    fn wait_for(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        let mut fds = [
+            PollFd::from_borrowed_fd(source, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::empty()),
+        ];
+        loop {
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => continue,
+                // Reading a source that cannot be polled says what is wrong.
+                Err(_) => return Ok(()),
+                Ok(_) if self.is_closed(fds[1].revents()) => return Err(Errno::PIPE.into()),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether pages go from one pipe to the other. Not from a pipe in packet mode, whose packets would
+    /// be cut.
+    fn shares_from(&self, source: BorrowedFd<'_>) -> bool {
+        let has_packets = || {
+            let flags = rustix::fs::fcntl_getfl(source);
+            flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
+        };
+        self.is_pipe && self.mode == TeeMode::Share && !has_packets()
+    }
+
+    fn is_closed(&self, events: PollFlags) -> bool {
+        (self.is_pipe && events.contains(PollFlags::ERR))
+            || (self.is_socket && events.contains(PollFlags::HUP))
+    }
+}
+
+/// Writes all of `bytes`. Returns how many were written, and the error that stopped it.
+fn write_all(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let error = match file.write(&bytes[done..]) {
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Ok(n) => {
+                done += n;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                match wait_for(file.as_fd(), PollFlags::OUT) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        return (done, Some(error));
+    }
+    (done, None)
+}
+
+/// Reads bytes that have been shared, so that all of them are there.
+fn read_exactly(source: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match read_some(source, &mut buffer[done..]) {
+            Ok(0) => {
+                let why =
+                    "another process reads the same pipe, and took bytes that were to be hashed";
+                return Err(io::Error::other(why));
+            }
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,244 @@
+//! Block size, queue depth, slots and threads, within the memory there is.
+
+use super::choose::{
+    Chooser, EXPLICIT, QUEUE_SLOTS, Start, consumer_threads, limited_block_bytes, size, uses_queue,
+};
+use super::profile::Profile;
+use super::tuning::Tuning;
+use crate::config::{CacheMode, ConfigError, EngineKind, Order, SLOTS_MAX};
+use crate::error::ErrorKind;
+
+/// Most threads that fill the page cache: they wait for the device.
+const FILLING_THREADS_MAX: u32 = 8;
+
+/// Least work that is worth a thread, in bytes: starting one takes 50-100 us here, in which one core
+/// hashes some 512 KiB.
+const WORKER_BYTES_MIN: u64 = 1 << 20;
+
+/// Least number of blocks in flight with limited memory: 2 MiB in 4 blocks gave 0.87 of the speed of 8
+/// MiB, and shorter blocks cost less than fewer.
+const BOUNDED_DEPTH_MIN: u32 = 4;
+
+pub(super) const NO_ROOM: &str = "the memory limit leaves no room for more";
+
+impl Chooser<'_> {
+    pub(super) fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {
+        let facts = self.facts;
+        let Profile { block_bytes, cached_block_bytes, long_block_bytes, .. } =
+            *self.system.profile;
+        let tuning = self.tuning.clone();
+        let (mut block_bytes, mut why) = match (self.config.io.block_bytes, &tuning) {
+            (Some(block_bytes), _) => (block_bytes, EXPLICIT),
+            (None, Some(tuning)) => (tuning.block_bytes, &*tuning.why),
+            _ if self.seeks_are_slow() => {
+                (long_block_bytes, "rotational device: long reads, one after another")
+            }
+            _ if engine == EngineKind::Mmap => (long_block_bytes, "each block costs a mapping"),
+            _ if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
+            _ if cache == CacheMode::Dontcache => {
+                (long_block_bytes, "long reads fit the read-ahead")
+            }
+            _ if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
+            _ => (cached_block_bytes, "stays in the core's cache between read and consumer"),
+        };
+        if let (Some(limit), None) = (&self.config.io.rate_limit, self.config.io.block_bytes)
+            && block_bytes > limited_block_bytes(limit)
+        {
+            block_bytes = limited_block_bytes(limit);
+            why = "an eighth of a second at the rate limit";
+        }
+        if self.config.io.block_bytes.is_none() {
+            let (most, reason) = self.block_bytes_fitting(engine);
+            if u64::from(block_bytes) > most {
+                block_bytes = 1 << most.ilog2();
+                why = reason;
+            }
+        }
+        let whole = facts.len.next_power_of_two().max(4096);
+        if u64::from(block_bytes) > whole {
+            block_bytes = whole as u32;
+            why = "all of the source";
+        }
+        if cache == CacheMode::Direct
+            && let Ok(align) = facts.direct
+            && !block_bytes.is_multiple_of(align)
+        {
+            let why = format!("the block size, {block_bytes}, is not a multiple of {align}");
+            return Err(ErrorKind::Cache { cache, why });
+        }
+        self.note("block", size(block_bytes.into()), why);
+        Ok(block_bytes)
+    }
+
+    /// The longest block that leaves room for the blocks needed, in bytes, and why.
+    fn block_bytes_fitting(&self, engine: EngineKind) -> (u64, &'static str) {
+        let config = self.config;
+        let most = config.slab_bytes_max() / u64::from(config.explicit_threads());
+        match (config.explicit_slots(), config.memory.limit_bytes) {
+            (Some(slots), _) => (most / u64::from(slots), "the most that the explicit slots allow"),
+            (None, Some(_)) if engine.is_synchronous() => (most, NO_ROOM),
+            (None, Some(_)) => (most / u64::from(BOUNDED_DEPTH_MIN), NO_ROOM),
+            (None, None) => (most, NO_ROOM),
+        }
+    }
+
+    /// Most slots of the first thread, so that there is room for others.
+    fn first_slots_max(&self, block_bytes: u32) -> u32 {
+        let config = self.config;
+        let all = config.slots_max(block_bytes);
+        let is_alone = self.order == Order::InOrder
+            || config.explicit_slots().is_some()
+            || config.io.threads_max.unwrap_or(self.system.cores) <= 1;
+        match (config.memory.limit_bytes, config.io.workers) {
+            (None, _) | (_, Some(0)) => all,
+            (Some(_), Some(_)) if self.order == Order::AnyOrder => all / config.explicit_threads(),
+            (Some(_), _) if is_alone => all,
+            // All others together double what is in flight.
+            (Some(_), _) => all.div_ceil(2),
+        }
+    }
+
+    pub(super) fn depth_and_slots(
+        &mut self,
+        engine: EngineKind,
+        block_bytes: u32,
+    ) -> Result<(u32, u32), ErrorKind> {
+        let config = self.config;
+        // More slots than blocks would be wasted.
+        let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
+        let bytes_max = config.slab_bytes_max();
+        let slots_max = self.first_slots_max(block_bytes);
+        let uses_queue =
+            self.order == Order::InOrder && uses_queue(config, self.consumers, self.system.cores);
+        let in_flight =
+            |depth: u32| format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes)));
+        let (depth_wanted, depth_why) = match (config.io.queue_depth, &self.tuning) {
+            (Some(depth), _) => (depth, EXPLICIT.to_owned()),
+            _ if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
+            (None, Some(Tuning { depth, why, .. })) => {
+                (*depth, format!("{}: {why}", in_flight(*depth)))
+            }
+            _ if self.seeks_are_slow() => (2, "rotational device: one stream".to_owned()),
+            _ => {
+                let Profile { in_flight_bytes, depth_max, .. } = *self.system.profile;
+                let depth = (in_flight_bytes / block_bytes).clamp(2, depth_max);
+                (depth, in_flight(depth))
+            }
+        };
+        let (slots, slots_why) = match config.io.slots {
+            Some(slots) if slots > slots_max => {
+                let threads = config.explicit_threads();
+                return Err(ConfigError::Slab { slots, block_bytes, threads, bytes_max }.into());
+            }
+            Some(slots) => (slots, EXPLICIT.to_owned()),
+            None if engine.is_synchronous() && uses_queue => {
+                let slots = QUEUE_SLOTS.min(slots_max);
+                (slots, "to read some while others are consumed".to_owned())
+            }
+            None if engine.is_synchronous() => (1, "each is consumed before the next".to_owned()),
+            None if depth_wanted > slots_max && config.memory.limit_bytes.is_some() => {
+                (slots_max, format!("{NO_ROOM} ({})", size(bytes_max)))
+            }
+            None => (depth_wanted.min(slots_max), "one for each request in flight".to_owned()),
+        };
+        let (slots, slots_why) = match slots > blocks {
+            true => (blocks, format!("there are no more blocks ({slots_why}: {slots})")),
+            false => (slots, slots_why),
+        };
+        let depth = depth_wanted.min(slots);
+        let depth_why = match depth < depth_wanted {
+            true => format!("clamped to the slots ({depth_why}: {depth_wanted})"),
+            false => depth_why,
+        };
+        self.note("depth", depth.to_string(), depth_why);
+        self.note("slots", slots.to_string(), slots_why);
+        Ok((depth, slots))
+    }
+
+    /// Slots of each thread besides the first, in any order.
+    pub(super) fn worker_slots(
+        &self,
+        engine: EngineKind,
+        block_bytes: u32,
+        slots: u32,
+        workers: u32,
+    ) -> Result<u32, ErrorKind> {
+        if workers == 0 || self.order == Order::InOrder {
+            return Ok(slots);
+        }
+        let wanted = match self.config.io.workers {
+            // All of them together double what is in flight.
+            None if !engine.is_synchronous() => (slots / workers).clamp(2.min(slots), slots),
+            _ => slots,
+        };
+        let most = self.config.slots_max(block_bytes);
+        let most = most.saturating_sub(slots) / workers;
+        let is_explicit = self.config.io.slots.is_some() && self.config.io.workers.is_some();
+        match most < wanted && (is_explicit || most == 0) {
+            true => {
+                let (threads, bytes_max) = (workers + 1, self.config.slab_bytes_max());
+                Err(ConfigError::Slab { slots, block_bytes, threads, bytes_max }.into())
+            }
+            false => Ok(wanted.min(most)),
+        }
+    }
+
+    pub(super) fn workers(
+        &mut self,
+        engine: EngineKind,
+        cache: CacheMode,
+        block_bytes: u32,
+        slots: u32,
+    ) -> (u32, Start) {
+        let threads_max = self.config.io.threads_max.unwrap_or(self.system.cores).max(1);
+        let threads_max = match self.fills(cache) {
+            true => threads_max.min(FILLING_THREADS_MAX),
+            false => threads_max,
+        };
+        let blocks = self.facts.len.div_ceil(block_bytes.into());
+        let useful = (self.facts.len / WORKER_BYTES_MIN).min(blocks - 1).min(1024) as u32;
+        // Each needs a slot at least, within the bound on all of them.
+        let room = self.config.slots_max(block_bytes).saturating_sub(slots);
+        let useful = (threads_max - 1).min(useful);
+        let spare = useful.min(room);
+        let uses_queue = || uses_queue(self.config, self.consumers, self.system.cores);
+        let (workers, start, why) = match (self.config.io.workers, self.order) {
+            (Some(n @ 0..=1), _) => (n, Start::Explicit, EXPLICIT.to_owned()),
+            (Some(n), Order::AnyOrder) => (n, Start::Explicit, EXPLICIT.to_owned()),
+            (Some(n), Order::InOrder) => {
+                (1, Start::Explicit, format!("explicit: {n}; in order, one consumes"))
+            }
+            (None, Order::InOrder) if blocks > 1 && uses_queue() => {
+                let (workers, why) = consumer_threads(self.config, self.consumers);
+                (workers, Start::AtOnce, why)
+            }
+            (None, Order::InOrder) => {
+                (0, Start::AtOnce, "in order, this thread consumes".to_owned())
+            }
+            (None, _) if self.seeks_are_slow() => {
+                (0, Start::AtOnce, "rotational device: one stream".to_owned())
+            }
+            (None, _) if spare == 0 && useful > 0 => (0, Start::AtOnce, NO_ROOM.to_owned()),
+            (None, _) if spare == 0 && threads_max > 1 => {
+                (0, Start::AtOnce, "a thread would cost more than it gains".to_owned())
+            }
+            (None, _) if spare == 0 => (0, Start::AtOnce, "limited to one thread".to_owned()),
+            (None, _) if engine.is_synchronous() && spare < useful => {
+                (spare, Start::AtOnce, NO_ROOM.to_owned())
+            }
+            (None, _) if engine.is_synchronous() => {
+                (spare, Start::AtOnce, "with this one, as many threads as help".to_owned())
+            }
+            (None, _) => {
+                let why = "0 while this thread keeps up with the device".to_owned();
+                (spare, Start::WhenBehind, why)
+            }
+        };
+        let value = match start {
+            Start::WhenBehind => format!("0 to {workers}"),
+            _ => workers.to_string(),
+        };
+        self.note("workers", value, why);
+        (workers, start)
+    }
+}

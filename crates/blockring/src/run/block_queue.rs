@@ -1,0 +1,249 @@
+//! The queues that carry finished blocks from the pump to consumer threads, and slots back.
+//!
+//! Every block goes into each queue, and its slot comes back when all queues are done with it. A queue
+//! has one consumer, which gets blocks in order, or several, which share them.
+//!
+//! Two guarantees, both checked with loom: no block that was pushed before the close is lost, and a
+//! pump that sleeps (here, or in its engine) is woken when a slot comes back or a consumer ends.
+
+use std::collections::VecDeque;
+
+use super::sync::{
+    AtomicU32, Condvar, LOOKS_MAX, Mutex, MutexGuard, Ordering, spin_loop, yield_now,
+};
+
+/// Blocks of type `T` on their way to the consumers, slots on their way back.
+pub(crate) struct BlockQueue<T> {
+    state: Mutex<State<T>>,
+    /// A block was pushed, or the queue was closed.
+    pushed: Condvar,
+    /// A slot came back, or a consumer ended.
+    returned: Condvar,
+    /// Counts notifications of the condition variables, for threads that spin.
+    changes: AtomicU32,
+    /// Waiting threads spin instead of sleeping.
+    spin: bool,
+}
+
+struct State<T> {
+    queues: Vec<VecDeque<(u32, T)>>,
+    consumers: Vec<Consumer>,
+    /// By slot: the number of queues that are not done with it.
+    owed: Vec<usize>,
+    returned: Vec<u32>,
+    /// Slots pushed, and not done with in every queue.
+    outstanding: usize,
+    closed: bool,
+    /// A consumer ended early: the run is over.
+    ended: bool,
+    /// The pump sleeps, or is about to, in its engine, where `returned` does not reach it.
+    pump_sleeps: bool,
+}
+
+struct Consumer {
+    queue: usize,
+    /// The slot of the block that it has.
+    holds: Option<u32>,
+}
+
+impl<T> State<T> {
+    /// A queue is done with a slot.
+    fn release(&mut self, slot: u32) {
+        let owed = &mut self.owed[slot as usize];
+        *owed -= 1;
+        if *owed == 0 {
+            self.returned.push(slot);
+            self.outstanding -= 1;
+        }
+    }
+
+    /// Drops the blocks that wait in the queues.
+    fn discard(&mut self) {
+        for queue in 0..self.queues.len() {
+            for (slot, _) in std::mem::take(&mut self.queues[queue]) {
+                self.release(slot);
+            }
+        }
+    }
+}
+
+impl<T: Copy> BlockQueue<T> {
+    /// `threads`: for each queue, how many consumers share it. Consumers are numbered in that order.
+    pub(crate) fn new(spin: bool, threads: &[u32]) -> BlockQueue<T> {
+        let consumers = threads.iter().enumerate().flat_map(|(queue, &threads)| {
+            (0..threads).map(move |_| Consumer { queue, holds: None })
+        });
+        BlockQueue {
+            state: Mutex::new(State {
+                queues: threads.iter().map(|_| VecDeque::new()).collect(),
+                consumers: consumers.collect(),
+                owed: Vec::new(),
+                returned: Vec::new(),
+                outstanding: 0,
+                closed: false,
+                ended: false,
+                pump_sleeps: false,
+            }),
+            pushed: Condvar::new(),
+            returned: Condvar::new(),
+            changes: AtomicU32::new(0),
+            spin,
+        }
+    }
+
+    /// A consumer that panicked poisons nothing: the state is consistent between any two calls.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits for a notification of `condition`; may return without one.
+    fn wait<'a>(
+        &'a self,
+        condition: &Condvar,
+        state: MutexGuard<'a, State<T>>,
+    ) -> MutexGuard<'a, State<T>> {
+        if !self.spin {
+            return condition.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        // Read under the lock, so that no later change is missed.
+        let seen = self.changes.load(Ordering::Relaxed);
+        drop(state);
+        let mut looks = 0_u32;
+        while self.changes.load(Ordering::Relaxed) == seen {
+            match looks < LOOKS_MAX {
+                true => spin_loop(),
+                false => yield_now(),
+            }
+            looks = looks.saturating_add(1);
+        }
+        self.lock()
+    }
+
+    /// Notifies of a change that was made under this lock.
+    fn notify(&self, condition: &Condvar, state: MutexGuard<'_, State<T>>) {
+        if self.spin {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
+        condition.notify_all();
+    }
+
+    /// Pump: pushes a block. Returns false if a consumer has ended; the block then stays the pump's.
+    #[must_use]
+    pub(crate) fn push(&self, slot: u32, block: T) -> bool {
+        let mut state = self.lock();
+        if state.ended {
+            return false;
+        }
+        if state.owed.len() <= slot as usize {
+            state.owed.resize(slot as usize + 1, 0);
+        }
+        state.owed[slot as usize] = state.queues.len();
+        state.outstanding += 1;
+        for queue in &mut state.queues {
+            queue.push_back((slot, block));
+        }
+        self.notify(&self.pushed, state);
+        true
+    }
+
+    /// Pump: takes the slots that came back, without waiting. Returns false if a consumer has ended.
+    pub(crate) fn take_returned(&self, slots: &mut Vec<u32>) -> bool {
+        let mut state = self.lock();
+        slots.append(&mut state.returned);
+        !state.ended
+    }
+
+    /// Pump: waits until a slot comes back or a consumer ends.
+    pub(crate) fn wait_returned(&self) {
+        let mut state = self.lock();
+        while state.returned.is_empty() && !state.ended {
+            state = self.wait(&self.returned, state);
+        }
+    }
+
+    /// Pump: announces that it is about to sleep in its engine. Returns false if it must not, because
+    /// something has come back; if true, the next return wakes the engine.
+    #[must_use]
+    pub(crate) fn may_sleep(&self) -> bool {
+        if self.spin {
+            return false;
+        }
+        let mut state = self.lock();
+        state.pump_sleeps = state.returned.is_empty() && !state.ended;
+        state.pump_sleeps
+    }
+
+    /// Pump: closes the queues. With `discard`, waiting blocks are dropped unconsumed.
+    pub(crate) fn close(&self, discard: bool) {
+        let mut state = self.lock();
+        state.closed = true;
+        if discard {
+            state.discard();
+        }
+        self.notify(&self.pushed, state);
+    }
+
+    /// Pump: waits until no consumer holds a block.
+    pub(crate) fn wait_idle(&self) {
+        let mut state = self.lock();
+        while state.outstanding > 0 {
+            state = self.wait(&self.returned, state);
+        }
+    }
+
+    /// Consumer: the next block; `None` after the close, or if another consumer has ended early.
+    pub(crate) fn next(&self, consumer: usize) -> Option<T> {
+        let mut state = self.lock();
+        let queue = state.consumers[consumer].queue;
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some((slot, block)) = state.queues[queue].pop_front() {
+                state.consumers[consumer].holds = Some(slot);
+                return Some(block);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.wait(&self.pushed, state);
+        }
+    }
+
+    /// Consumer: gives its block back. Returns true if the pump's engine must be woken.
+    #[must_use]
+    pub(crate) fn give_back(&self, consumer: usize) -> bool {
+        let mut state = self.lock();
+        let before = state.outstanding;
+        if let Some(slot) = state.consumers[consumer].holds.take() {
+            state.release(slot);
+        }
+        if state.outstanding == before {
+            // Other queues still have it: the pump need not know.
+            return false;
+        }
+        let wake = std::mem::take(&mut state.pump_sleeps);
+        self.notify(&self.returned, state);
+        wake
+    }
+
+    /// Consumer: ends. If it `failed`, or ends before the close, the run is over; its block and all
+    /// waiting ones go back. Returns true if the pump's engine must be woken.
+    #[must_use]
+    pub(crate) fn end(&self, consumer: usize, failed: bool) -> bool {
+        let mut state = self.lock();
+        if let Some(slot) = state.consumers[consumer].holds.take() {
+            state.release(slot);
+        }
+        if failed || !state.closed {
+            state.ended = true;
+            state.discard();
+        }
+        let wake = std::mem::take(&mut state.pump_sleeps);
+        // (Two conditions, one change: no spinning thread misses it.)
+        self.pushed.notify_all();
+        self.notify(&self.returned, state);
+        wake
+    }
+}

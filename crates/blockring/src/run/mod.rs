@@ -1,0 +1,343 @@
+//! Carrying a plan out: who consumes the blocks, and on which threads.
+
+mod bad_ranges;
+mod batch;
+mod block_queue;
+mod broadcast;
+mod file_queue;
+mod reader;
+mod sync;
+mod threads;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use self::bad_ranges::{BadRange, Scanned};
+pub use self::batch::{Batch, BatchReader, Extent, read_batch};
+pub use self::broadcast::Consumer;
+pub use self::file_queue::{FileQueue, QueueReader, QueuedFile, ReaderKind};
+pub use self::threads::Block;
+use crate::config::{CacheMode, EngineKind, IoPriority, Order};
+use crate::core::extents::{self, Extents};
+use crate::core::pump::Job;
+use crate::core::supply::{FileSupply, Supply, Target};
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::pipe::Tee;
+use crate::pipe::stream_supply::{Stream, StreamSupply};
+use crate::plan::{Plan, PlanKind, RingPlan, Start, with_fallback};
+use crate::source::Source;
+use crate::source::advise::AdviceGuard;
+use crate::sys::priority::{Class, PriorityGuard};
+
+const STARTING: &str = "starting a worker thread";
+
+/// A source opened as a plan reads it.
+struct Opened<'s> {
+    source: &'s Source,
+    /// The source opened again: for direct reads, or for a file position of its own.
+    own: Option<File>,
+}
+
+impl<'s> Opened<'s> {
+    fn new(plan: &Plan, source: &'s Source) -> Result<Opened<'s>, ErrorKind> {
+        let ring = &plan.ring;
+        let own = match &plan.kind {
+            // A file whose content the kernel makes up is read from its start, wherever others are.
+            PlanKind::Stream { .. } if source.len().is_some() && source.start() == 0 => {
+                source.reopen().ok()
+            }
+            PlanKind::Stream { .. } => None,
+            _ if ring.cache == CacheMode::Direct => {
+                let reopened = source.reopen_direct();
+                Some(reopened.map_err(|error| refused_direct(&error))?)
+            }
+            _ if ring.engine.is_sequential() => {
+                let reopened = source.reopen();
+                Some(reopened.map_err(|error| ErrorKind::Inspect { operation: "open", error })?)
+            }
+            _ => None,
+        };
+        Ok(Opened { source, own })
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.own.as_ref().map_or(self.source.as_fd(), AsFd::as_fd)
+    }
+
+    fn target(&self, ring: &RingPlan) -> Target<'_> {
+        let len = self.source.len().unwrap_or(0);
+        Target { fd: self.fd(), flags: ring.flags(), align: ring.align, len }
+    }
+}
+
+fn refused_direct(error: &io::Error) -> ErrorKind {
+    let why = format!("direct I/O refused for this file: {error}");
+    ErrorKind::Cache { cache: CacheMode::Direct, why }
+}
+
+/// Sets the I/O priority of this thread, for the time of the guard.
+fn set_priority(priority: Option<IoPriority>) -> Result<Option<PriorityGuard>, ErrorKind> {
+    let class = priority.map(|priority| match priority {
+        IoPriority::Idle => Class::Idle,
+        IoPriority::BestEffort(level) => Class::BestEffort(level),
+    });
+    class.map(PriorityGuard::set).transpose().map_err(|error| {
+        let what = "setting the I/O priority".to_owned();
+        ErrorKind::Resource { what, error }
+    })
+}
+
+impl Plan {
+    /// Reads `source` and gives each block to `consume`, one after another. A stream can be read once: a
+    /// second run finds it at its end.
+    ///
+    /// # Errors
+    ///
+    /// The first failed read, a change of the source while it was read, or the error of `consume`: the
+    /// consumer has then seen a part of the source at most. On a pipe, a `consume` that fails on a
+    /// thread of its own (`workers`) is noticed when the next bytes come.
+    ///
+    /// # Panics
+    ///
+    /// If `consume` panics; requests in flight end first.
+    pub fn in_order(
+        &self,
+        source: &Source,
+        mut consume: impl FnMut(Block<'_>) -> Result<(), BoxError> + Send,
+    ) -> Result<(), Error> {
+        self.broadcast(source, &mut [Consumer::InOrder(&mut consume)])
+    }
+
+    /// Reads `source` and gives each block to `consume` as it arrives, on several threads at once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_order`](Plan::in_order).
+    ///
+    /// # Panics
+    ///
+    /// If `consume` panics; requests in flight end first.
+    pub fn any_order(
+        &self,
+        source: &Source,
+        consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
+    ) -> Result<(), Error> {
+        if self.ring.order == Order::InOrder {
+            return self.in_order(source, &consume);
+        }
+        self.run(source, None, None, |job, ring| threads::any_order(job, ring, &consume))
+    }
+
+    /// Reads `source` once and gives each block to every consumer: at once, on threads of their own, if
+    /// the plan was made for [consumers](crate::RunOptions::consumers) in order; otherwise on this
+    /// thread.
+    ///
+    /// Each consumer has its own threads, even if the plan allows fewer. [`consumers`](Plan::consumers)
+    /// returns how many those are, and one consumer can do the work of several.
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_order`](Plan::in_order).
+    ///
+    /// # Panics
+    ///
+    /// If a consumer panics; requests in flight end first.
+    pub fn broadcast(&self, source: &Source, consumers: &mut [Consumer<'_>]) -> Result<(), Error> {
+        self.run(source, None, None, |job, ring| {
+            // Worker threads that may only start later, in any order, are of no use here.
+            let at_once = ring.order == Order::InOrder || ring.start == Start::Explicit;
+            // Without consumers, no thread would give blocks back.
+            if ring.workers > 0 && at_once && !consumers.is_empty() {
+                match broadcast::on_threads(job, ring, consumers) {
+                    // Nothing has been read, so this thread can do it all.
+                    Err(broadcast::NotDone::Threads(_)) if ring.start != Start::Explicit => {}
+                    result => return result.map_err(broadcast::NotDone::into_error),
+                }
+            }
+            threads::in_order(job, ring, &mut |block| {
+                consumers.iter_mut().try_for_each(|consumer| consumer.consume(block))
+            })
+        })
+    }
+
+    /// Reads a stream and gives each block to `consume`, as [`any_order`](Plan::any_order) does, while
+    /// all of it goes to `tee`, in order. A seekable source is read from its file position, if it was
+    /// opened [as a stream](Source::from_stream).
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_order`](Plan::in_order); [`ErrorKind::Tee`] if the output takes no more.
+    ///
+    /// # Panics
+    ///
+    /// If `consume` panics; or if the plan is not for a stream, or for blocks in order.
+    pub fn tee(
+        &self,
+        source: &Source,
+        tee: &mut Tee,
+        consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
+    ) -> Result<(), Error> {
+        let is_stream = matches!(self.kind, PlanKind::Stream { .. });
+        assert!(
+            is_stream && self.order() == Order::AnyOrder,
+            "only a stream in any order has a tee"
+        );
+        let consumed = AtomicU64::new(0);
+        let result = self.run(source, None, Some(tee), |job, ring| {
+            threads::any_order(job, ring, &|block| {
+                consume(block)?;
+                consumed.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
+                Ok(())
+            })
+        });
+        result.map_err(|error| match error.into_parts() {
+            // Bytes that made no whole block were passed on, and not consumed.
+            (path, ErrorKind::Tee { to, error, .. }) => {
+                let bytes = consumed.load(Ordering::Relaxed);
+                Error::new(&path, ErrorKind::Tee { to, bytes, error })
+            }
+            (path, kind) => Error::new(&path, kind),
+        })
+    }
+
+    /// Reads `extents`, each of them one block, with as many in flight as the plan allows, and gives
+    /// each to `consume` as it arrives, on several threads at once. Nothing is joined or sorted: requests
+    /// are made in the order of the list. For records of which each may fail alone, see
+    /// [`BatchReader`].
+    ///
+    /// The plan must be for [`Order::AnyOrder`] of a seekable source. Each extent must start at a
+    /// multiple of [`align`](Plan::align), be at most [`block_bytes`](Plan::block_bytes) long, and lie
+    /// within the source; one of length 0 is left out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`any_order`](Plan::any_order); `InvalidInput` for an extent that does not meet these
+    /// conditions, before anything is read.
+    ///
+    /// # Panics
+    ///
+    /// If `consume` panics; requests in flight end first.
+    pub fn read_extents(
+        &self,
+        source: &Source,
+        extents: &[Extent],
+        consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
+    ) -> Result<(), Error> {
+        let checked = extents.iter().try_for_each(|extent| self.check_extent(source, extent));
+        checked.map_err(|kind| Error::new(source.path(), kind))?;
+        let list = extents.iter().filter(|extent| extent.len > 0).enumerate();
+        let list = list.map(|(index, Extent { offset, len })| extents::Extent {
+            index: index as u64,
+            offset: *offset,
+            len: *len,
+        });
+        let list = Extents::of_list(list.collect());
+        self.run(source, Some(list), None, |job, ring| threads::any_order(job, ring, &consume))
+    }
+
+    fn check_extent(&self, source: &Source, extent: &Extent) -> Result<(), ErrorKind> {
+        let Extent { offset, len } = *extent;
+        let end = offset.checked_add(len.into());
+        let what = match source.len() {
+            _ if matches!(self.kind, PlanKind::Stream { .. }) => "the source is not seekable",
+            None => "the source is not seekable",
+            _ if self.order() != Order::AnyOrder || self.ring.engine.is_sequential() => {
+                "the plan is for blocks in order"
+            }
+            Some(source_len) if end.is_none_or(|end| end > source_len) => {
+                "the extent reaches past the end of the source"
+            }
+            _ if !offset.is_multiple_of(self.align()) => {
+                "the extent does not start at a multiple of the alignment"
+            }
+            _ if u64::from(len) > self.block_bytes() => "the extent is longer than a block",
+            _ => return Ok(()),
+        };
+        let error = io::Error::new(io::ErrorKind::InvalidInput, what);
+        Err(ErrorKind::read(offset, 0, error))
+    }
+
+    /// Runs from the first read to the last check of the source. `list`: the extents to read, instead
+    /// of all blocks.
+    fn run(
+        &self,
+        source: &Source,
+        list: Option<Extents>,
+        tee: Option<&mut Tee>,
+        run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
+    ) -> Result<(), Error> {
+        let result = self.timed(source.path(), || {
+            let _priority = set_priority(self.io_priority)?;
+            self.run_opened(&Opened::new(self, source)?, list, tee, run)
+        });
+        result.map_err(|kind| Error::new(source.path(), kind))
+    }
+
+    fn run_opened(
+        &self,
+        opened: &Opened<'_>,
+        list: Option<Extents>,
+        tee: Option<&mut Tee>,
+        mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
+    ) -> Result<(), ErrorKind> {
+        let (ring, source, fd) = (&self.ring, opened.source, opened.fd());
+        let is_list = list.is_some();
+        let extents = list.unwrap_or_else(|| self.blocks(source));
+        let reaches_end = !is_list && self.reaches_end(source);
+        let target = opened.target(ring);
+        let stream = |stream, full_bytes, extents| {
+            let helpers = if ring.start == Start::WhenBehind { ring.workers } else { 0 };
+            StreamSupply::new(fd, stream, extents, full_bytes, helpers)
+        };
+        let supply: Box<dyn Supply + '_> = match self.kind {
+            PlanKind::Stream { full_bytes } => {
+                let extents = Extents::new(0..u64::MAX, ring.block_bytes);
+                Box::new(stream(Stream::ToEnd(tee), full_bytes, extents))
+            }
+            _ if ring.engine.is_sequential() => {
+                let Target { len, flags, align, .. } = target;
+                Box::new(stream(Stream::Positioned { len, flags, align }, u32::MAX, extents))
+            }
+            _ => Box::new(FileSupply { target, extents }),
+        };
+        let job = self.job(&*supply);
+        let _advice = match is_list {
+            true => (ring.cache == CacheMode::Buffered).then(|| AdviceGuard::random(fd)),
+            false => ring.advise.then(|| AdviceGuard::sequential(fd)),
+        };
+        let may_fall_back = || self.may_fall_back() && supply.is_untouched();
+        let result = with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&job, ring));
+        if let PlanKind::Stream { .. } = self.kind {
+            // A stream has no length to be checked, and no place that could be read again.
+            return result.and_then(|()| source.unchanged());
+        }
+        let result = result.map_err(|error| bad_ranges::narrow(&target, error));
+        source.finish(result, reaches_end && self.probes_end)
+    }
+
+    /// The blocks of the plan's range.
+    fn blocks(&self, source: &Source) -> Extents {
+        let end = source.len().unwrap_or(u64::MAX);
+        let range = self.range.clone().unwrap_or(source.start()..end);
+        let (start, end) = (range.start.min(end), range.end.min(end));
+        Extents::new(start..end.max(start), self.ring.block_bytes)
+    }
+
+    fn reaches_end(&self, source: &Source) -> bool {
+        let len = source.len().unwrap_or(0);
+        self.range.as_ref().is_none_or(|range| range.end >= len && range.start <= range.end)
+    }
+
+    fn job<'a>(&'a self, supply: &'a dyn Supply) -> Job<'a> {
+        Job { supply, rate_limit: self.rate_limit.as_ref(), recording: &self.recording }
+    }
+
+    /// Whether another engine may replace the one of the plan: not if it is explicit, or if an option
+    /// of io_uring is needed.
+    fn may_fall_back(&self) -> bool {
+        let is_stream = self.ring.engine == EngineKind::Stream;
+        !self.engine_is_explicit && !self.ring.uring.is_set() && !is_stream
+    }
+}

@@ -1,0 +1,85 @@
+//! What one thread reads with: an engine, and the slab whose memory its requests use.
+
+use crate::config::Order;
+use crate::core::extents::Extent;
+use crate::core::pump::{Job, Pump, Shape, Sink};
+use crate::core::slab::Slab;
+use crate::engine::{self, Engine, Setup, Waker};
+use crate::error::ErrorKind;
+use crate::plan::RingPlan;
+
+/// An engine with its slab. Fields drop in this order.
+pub(super) struct Reader {
+    engine: Box<dyn Engine>,
+    slab: Option<Slab>,
+    slots: u32,
+    depth: u32,
+    unconsumed: Vec<Extent>,
+}
+
+impl Reader {
+    /// `wakes`: another thread returns slots.
+    pub(super) fn new(
+        job: &Job<'_>,
+        ring: &RingPlan,
+        slots: u32,
+        wakes: bool,
+    ) -> Result<Reader, ErrorKind> {
+        let depth = ring.depth.min(slots);
+        let slab = match ring.engine.owns_memory() {
+            true => None,
+            false => Some(Slab::new(slots, ring.block_bytes, ring.pages(slots))?),
+        };
+        let setup = Setup {
+            depth,
+            slots,
+            slab: slab.as_ref().map(Slab::as_iovec),
+            file: job.supply.sole_fd(),
+            wakes,
+            pool_threads: ring.pool_threads,
+            uring: ring.uring,
+        };
+        let engine = engine::build(ring.engine, &setup)
+            .map_err(|why| ErrorKind::Engine { engine: ring.engine, why })?;
+        Ok(Reader { engine, slab, slots, depth, unconsumed: Vec::new() })
+    }
+
+    /// Wakes this thread while it sleeps in its engine, if it may.
+    pub(super) fn waker(&self) -> Option<Waker> {
+        self.engine.waker()
+    }
+
+    /// Pumps the extents of `job` into the sink that `sink` makes.
+    pub(super) fn pump<S: Sink>(
+        &mut self,
+        job: &Job<'_>,
+        ring: &RingPlan,
+        order: Order,
+        sink: impl FnOnce() -> S,
+    ) -> Result<(), ErrorKind> {
+        let Reader { engine, slab, slots, depth, unconsumed } = self;
+        let shape = Shape {
+            slots: *slots,
+            depth: *depth,
+            block_bytes: ring.block_bytes,
+            order,
+            consume: ring.consume,
+            wait: ring.wait,
+        };
+        // Dropped in reverse: first the sink returns its blocks, then the engine is drained.
+        let mut pump = Pump::new(job, &mut **engine, slab.as_ref(), shape);
+        let mut sink = sink();
+        let result = pump.run(&mut sink);
+        sink.finish(&result);
+        if result.is_err() {
+            *unconsumed = pump.unconsumed();
+        }
+        result
+    }
+
+    /// After an error, when nothing is in flight any more: the extents that were claimed and not
+    /// consumed.
+    pub(super) fn unconsumed(self) -> Vec<Extent> {
+        self.unconsumed
+    }
+}

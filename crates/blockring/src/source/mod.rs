@@ -1,0 +1,508 @@
+//! What an input is: opening it, its kind and length, and whether it changed while it was read.
+//!
+//! The facts that cost more (file system, residency, alignment, device) are gathered in `facts.rs`,
+//! only when there is a choice to make.
+
+pub(crate) mod advise;
+mod bypass;
+mod device;
+pub(crate) mod facts;
+pub(crate) mod file_system;
+mod fingerprint;
+pub(crate) mod residency;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use self::file_system::{Storage, file_system};
+pub use self::fingerprint::Fingerprint;
+use crate::config::CacheMode;
+use crate::error::{Change, Error, ErrorKind};
+use crate::sys;
+
+/// The kind of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SourceKind {
+    /// A regular file.
+    File,
+    /// A block device. Its length is that of the device; nothing shows whether it changed.
+    BlockDevice,
+    /// A pipe or FIFO.
+    Pipe,
+    /// A terminal.
+    Terminal,
+    /// A socket.
+    Socket,
+    /// Another character device, such as `/dev/zero`.
+    CharDevice,
+}
+
+impl SourceKind {
+    /// The name in messages, with its article.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SourceKind::File => "a regular file",
+            SourceKind::BlockDevice => "a block device",
+            SourceKind::Pipe => "a pipe",
+            SourceKind::Terminal => "a terminal",
+            SourceKind::Socket => "a socket",
+            SourceKind::CharDevice => "a character device",
+        }
+    }
+
+    /// Whether any byte can be read at any time, so that it can be read by extents.
+    pub const fn is_seekable(self) -> bool {
+        matches!(self, SourceKind::File | SourceKind::BlockDevice)
+    }
+}
+
+/// Who else uses the open file description of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Description {
+    /// Perhaps another process or the caller: its flags are left alone.
+    Shared,
+    /// Only this source.
+    Exclusive,
+    /// Only this source, and it was opened with `O_DIRECT`.
+    ExclusiveDirect,
+}
+
+/// An opened regular file, block device, pipe, terminal, socket or character device.
+#[derive(Debug)]
+pub struct Source {
+    file: File,
+    path: PathBuf,
+    kind: SourceKind,
+    len: u64,
+    /// Device number: of the file system that holds a file, or of the device a device file names.
+    device: u64,
+    fingerprint: Fingerprint,
+    /// Where reading starts, in bytes.
+    start: u64,
+    /// Read from the file position to the end, even if it is a regular file.
+    is_stream: bool,
+    description: Description,
+    /// Opened by its path, not just named by it.
+    is_at_path: bool,
+}
+
+impl Source {
+    /// Opens `path` for reading. Opening a FIFO waits for its writer.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Open`] with the kernel's error; for a directory, with `EISDIR`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Source, Error> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| Error::new(path, ErrorKind::Open(error)))?;
+        let description = Description::Exclusive;
+        Ok(Source { is_at_path: true, description, ..Source::from_file(file, path)? })
+    }
+
+    /// Wraps a file that is already open for reading. `name` is its name in messages.
+    ///
+    /// A regular file or block device is read whole, wherever its file position is; anything else is
+    /// read from where it is to its end. The flags of the open file description, which other
+    /// processes may share, do not change.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_file(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        let path = name.as_ref().to_owned();
+        let fail = |operation| {
+            let path = path.clone();
+            move |error| Error::new(&path, ErrorKind::Inspect { operation, error })
+        };
+        let stat = rustix::fs::fstat(&file).map_err(io::Error::from).map_err(fail("fstat"))?;
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        let mut len = 0;
+        let mut device = stat.st_dev;
+        let kind = if file_type.is_file() {
+            len = stat.st_size as u64;
+            SourceKind::File
+        } else if file_type.is_dir() {
+            let error = io::Error::from_raw_os_error(libc::EISDIR);
+            return Err(Error::new(&path, ErrorKind::Open(error)));
+        } else if file_type.is_block_device() {
+            len = sys::block_device_bytes(&file).map_err(fail("ioctl BLKGETSIZE64"))?;
+            device = stat.st_rdev;
+            SourceKind::BlockDevice
+        } else if file_type.is_fifo() {
+            SourceKind::Pipe
+        } else if file_type.is_socket() {
+            SourceKind::Socket
+        } else if rustix::termios::isatty(&file) {
+            SourceKind::Terminal
+        } else {
+            SourceKind::CharDevice
+        };
+        Ok(Source {
+            file,
+            path,
+            kind,
+            len,
+            device,
+            fingerprint: Fingerprint::of(&stat),
+            start: 0,
+            is_stream: false,
+            description: Description::Shared,
+            is_at_path: false,
+        })
+    }
+
+    /// Wraps a file that nothing else uses, so that its open file description can be switched to
+    /// direct I/O: that saves opening it again. `opened`: [`CacheMode::Direct`] if it was opened with
+    /// `O_DIRECT`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_exclusive(
+        file: File,
+        name: impl AsRef<Path>,
+        opened: CacheMode,
+    ) -> Result<Source, Error> {
+        let description = match opened {
+            CacheMode::Direct => Description::ExclusiveDirect,
+            _ => Description::Exclusive,
+        };
+        Ok(Source { description, ..Source::from_file(file, name)? })
+    }
+
+    /// Wraps a file that is already open for reading, to be read from its file position to its end,
+    /// one block after another, even if it is a regular file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_stream(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        Ok(Source { is_stream: true, ..Source::from_file(file, name)? })
+    }
+
+    /// Wraps a file that is already open for reading, to be read from its file position on: of a
+    /// regular file or block device, the rest, in any order and with any engine; of anything else, or
+    /// of a file at its end, whatever comes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Source::open).
+    pub fn from_position(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
+        let mut source = Source::from_file(file, name)?;
+        if source.kind.is_seekable() {
+            // If the position is not available, it is the start.
+            source.start = rustix::fs::tell(&source.file).unwrap_or(0);
+            // Bytes may follow that are written from now on.
+            source.is_stream = source.start > 0 && source.start >= source.len;
+        }
+        Ok(source)
+    }
+
+    /// The name it was opened with.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
+    /// Length in bytes, as reported at the opening; `None` if it is read as a stream. Files of pseudo
+    /// file systems such as `/proc` report lengths that mean nothing, often 0: they are read to their
+    /// real end.
+    #[expect(clippy::len_without_is_empty, reason = "a file in /proc of length 0 is not empty")]
+    pub fn len(&self) -> Option<u64> {
+        (self.kind.is_seekable() && !self.is_stream).then_some(self.len)
+    }
+
+    /// Where reading starts, in bytes: 0 unless it is read
+    /// [from a position](Source::from_position).
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The device number (`st_dev`) of the file system that holds a file, or of the device that a
+    /// device file names.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Its fingerprint at the opening.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Start of the file's first extent on its device, in bytes; `None` if the file system does not
+    /// tell, or nothing has been written to the device yet.
+    pub fn physical_offset(&self) -> Option<u64> {
+        let mut offset = None;
+        let visit = |extent: sys::FileExtent| {
+            offset = Some(extent.physical());
+            false
+        };
+        sys::for_each_extent(&self.file, visit).ok()?;
+        offset
+    }
+
+    /// Number of extents of the file on its device, without holes; `None` if the file system does not
+    /// tell.
+    pub fn extent_count(&self) -> Option<u64> {
+        let mut count = 0;
+        let visit = |_| {
+            count += 1;
+            true
+        };
+        sys::for_each_extent(&self.file, visit).ok()?;
+        Some(count)
+    }
+
+    /// Share of its bytes in the page cache, 0 to 1, sampled if it is long; `None` if the kernel does
+    /// not tell, or it has no length.
+    pub fn resident(&self) -> Option<f64> {
+        residency::resident(&self.file, self.len().filter(|len| *len > 0)?)
+    }
+
+    /// Compares size, modification time and change time with those at the opening.
+    ///
+    /// A block device or a stream has none that would tell. Since Linux 6.13 every write that follows
+    /// a `stat` moves the times; before, two events within one clock tick (1 to 10 ms) may share a
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Changed`] with the difference.
+    pub fn check_unchanged(&self) -> Result<(), Error> {
+        self.unchanged().map_err(|kind| Error::new(&self.path, kind))
+    }
+
+    /// Whether a path that led to this file leads to another one now, or to nothing. `now` is the
+    /// device and inode that `stat` reports for the path. Only for callers that opened the file
+    /// themselves: the errors of a source from [`open`](Source::open) already say so.
+    pub fn moved(&self, now: io::Result<(u64, u64)>) -> Option<Change> {
+        match now {
+            Ok(now) if now == (self.device, self.fingerprint.inode) => None,
+            Ok(_) => Some(Change::Replaced),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Change::Removed),
+            Err(_) => None,
+        }
+    }
+
+    /// Whether the kernel makes its bytes up when they are read, so that its length means nothing.
+    pub fn is_pseudo(&self) -> bool {
+        // (Such a file system has no device.)
+        self.kind == SourceKind::File
+            && rustix::fs::major(self.device) == 0
+            && file_system(&self.file).1 == Storage::Pseudo
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn unchanged(&self) -> Result<(), ErrorKind> {
+        if self.kind != SourceKind::File {
+            return Ok(());
+        }
+        let Some(change) = self.fingerprint.change(&self.file)? else { return Ok(()) };
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let moved = || self.moved(rustix::fs::stat(&self.path).map(identity).map_err(Into::into));
+        let moved = if self.is_at_path { moved() } else { None };
+        Err(ErrorKind::Changed(moved.unwrap_or(change)))
+    }
+
+    /// The end of a run: good only if the source is still what it was. `probes_end`: all of it was read,
+    /// and its file system may misreport its length. An error that a change would explain is replaced
+    /// by the change.
+    pub(crate) fn finish(
+        &self,
+        result: Result<(), ErrorKind>,
+        probes_end: bool,
+    ) -> Result<(), ErrorKind> {
+        let probe = || if probes_end { self.probe_end() } else { Ok(()) };
+        match result.and_then(|()| probe()) {
+            Ok(()) => self.unchanged(),
+            // The bytes ended early, or there were more: either the file changed, or its length is
+            // misreported.
+            Err(ErrorKind::Changed(
+                Change::Shrank { to: found, .. } | Change::Grew { to: found, .. },
+            )) => {
+                let stated = self.fingerprint.len;
+                self.unchanged().and(Err(ErrorKind::Length { stated, found }))
+            }
+            // A page is gone from under a mapping: the file was truncated, and may have grown again.
+            Err(ErrorKind::Read { offset, len, precision, error })
+                if error.raw_os_error() == Some(libc::EFAULT) =>
+            {
+                self.unchanged().and(Err(ErrorKind::Read { offset, len, precision, error }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether its file system may misreport its length: the content comes from a program (FUSE), from
+    /// another machine, or from a layer below. The kernel's own file systems on disks read exactly to
+    /// the length that they report.
+    pub(crate) fn may_misreport_length(&self) -> bool {
+        let is_exact = || rustix::fs::major(self.device) != 0 && !file_system::is_fuse(&self.file);
+        self.kind == SourceKind::File && !is_exact()
+    }
+
+    /// Reads on from the reported end: there must be nothing.
+    fn probe_end(&self) -> Result<(), ErrorKind> {
+        let len = self.fingerprint.len;
+        let mut page = sys::Page::zeroed();
+        let page_bytes = page.0.len() as u64;
+        let (offset, expected) = match self.description {
+            // Direct reads are of whole sectors.
+            Description::ExclusiveDirect => {
+                (len / page_bytes * page_bytes, (len % page_bytes) as usize)
+            }
+            _ => (len, 0),
+        };
+        match sys::pread_into(self.file.as_fd(), &mut page.0, offset, 0) {
+            Ok(n) if n > expected => {
+                let to = offset + n as u64;
+                Err(ErrorKind::Changed(Change::Grew { from: len, to }))
+            }
+            // An error beyond the end is not an error of the file.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether reads of its own open file description are direct, or can be made so. Others must be
+    /// reopened.
+    pub(crate) fn make_direct(&mut self) -> Option<io::Result<()>> {
+        match self.description {
+            Description::Shared => None,
+            Description::ExclusiveDirect => Some(Ok(())),
+            Description::Exclusive => {
+                let set = rustix::fs::fcntl_setfl(&self.file, OFlags::DIRECT);
+                if set.is_ok() {
+                    self.description = Description::ExclusiveDirect;
+                }
+                Some(set.map_err(Into::into))
+            }
+        }
+    }
+
+    /// Checks that direct reads of it reach its device.
+    pub(crate) fn check_bypass(&self, storage: Storage, file_system: &str) -> Result<(), String> {
+        bypass::check(self, storage, file_system)
+    }
+
+    /// Whether its own open file description reads directly.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.description == Description::ExclusiveDirect
+    }
+
+    /// Opens the same inode again, with `O_DIRECT`. (A path may lead to another file by now.)
+    pub(crate) fn reopen_direct(&self) -> io::Result<File> {
+        self.reopen_with(OFlags::DIRECT)
+    }
+
+    /// Opens the same inode again, with a file position of its own.
+    pub(crate) fn reopen(&self) -> io::Result<File> {
+        self.reopen_with(OFlags::empty())
+    }
+
+    fn reopen_with(&self, flags: OFlags) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+        Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn temporary(content: &[u8]) -> (tempfile::NamedTempFile, Source) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        let source = Source::open(file.path()).unwrap();
+        (file, source)
+    }
+
+    #[test]
+    fn a_change_is_named() {
+        let (mut file, source) = temporary(b"four");
+        source.check_unchanged().unwrap();
+        file.write_all(b"more").unwrap();
+        let kind = source.unchanged().unwrap_err();
+        assert!(matches!(kind, ErrorKind::Changed(Change::Grew { from: 4, to: 8 })), "{kind}");
+        file.as_file().set_len(1).unwrap();
+        let kind = source.unchanged().unwrap_err();
+        assert!(matches!(kind, ErrorKind::Changed(Change::Shrank { from: 4, to: 1 })), "{kind}");
+        file.as_file().set_len(4).unwrap();
+        file.as_file().set_modified(std::time::UNIX_EPOCH).unwrap();
+        let kind = source.unchanged().unwrap_err();
+        assert!(matches!(kind, ErrorKind::Changed(Change::Rewritten)), "{kind}");
+        // Whatever else changed: its name leads to another file.
+        let named = Source::from_file(source.reopen().unwrap(), file.path()).unwrap();
+        let other = file.path().with_extension("other");
+        std::fs::write(&other, b"new!").unwrap();
+        std::fs::rename(&other, file.path()).unwrap();
+        let change = source.unchanged().unwrap_err().change();
+        assert_eq!(change, Some(Change::Replaced));
+        // A file that is only named so is not looked for there.
+        assert_eq!(named.unchanged().unwrap_err().change(), Some(Change::StatusChanged));
+        std::fs::remove_file(file.path()).unwrap();
+        assert_eq!(source.unchanged().unwrap_err().change(), Some(Change::Removed));
+    }
+
+    #[test]
+    fn a_length_that_is_not_the_files_is_told_from_a_change() {
+        let (_file, source) = temporary(b"four");
+        for (found, read) in
+            [(2, Change::Shrank { from: 4, to: 2 }), (5, Change::Grew { from: 4, to: 5 })]
+        {
+            let kind = source.finish(Err(ErrorKind::Changed(read)), false).unwrap_err();
+            assert!(
+                matches!(kind, ErrorKind::Length { stated: 4, found: f } if f == found),
+                "{kind}"
+            );
+        }
+        source.finish(Ok(()), true).unwrap();
+        assert!(!source.is_pseudo());
+        assert!(Source::open("/proc/self/status").unwrap().is_pseudo());
+    }
+
+    #[test]
+    fn flags_of_a_shared_description_are_left_alone() {
+        let (file, _) = temporary(&[1; 8192]);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::APPEND;
+        let ours = File::from(rustix::fs::open(file.path(), flags, Mode::empty()).unwrap());
+        let before = rustix::fs::fcntl_getfl(&ours).unwrap();
+        let mut source = Source::from_file(ours.try_clone().unwrap(), "-").unwrap();
+        assert!(source.make_direct().is_none());
+        let _ = source.reopen_direct();
+        assert_eq!(rustix::fs::fcntl_getfl(&ours).unwrap(), before);
+    }
+
+    #[test]
+    fn a_directory_is_refused_and_kinds_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Source::open(dir.path()).unwrap_err();
+        assert_eq!(error.kind().to_string(), "Is a directory (os error 21)");
+        assert_eq!(Source::open("/dev/zero").unwrap().kind(), SourceKind::CharDevice);
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(reader));
+        let pipe = Source::from_file(pipe, "-").unwrap();
+        assert_eq!((pipe.kind(), pipe.len()), (SourceKind::Pipe, None));
+        assert_eq!(temporary(b"").1.len(), Some(0));
+    }
+}
