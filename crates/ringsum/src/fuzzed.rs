@@ -1,31 +1,30 @@
-//! What must hold for any bytes in a check file and in a file of settings. `fuzz/` tries it, and the tests
-//! try again what it kept.
-
-use std::borrow::Cow;
+//! What must hold for any bytes in a checksum file and in a file of tuned settings. `fuzz/` tries it, and
+//! the tests replay the corpus.
 
 use crate::Algorithm;
-use crate::checkfile::{self, DIGEST_BYTES_MIN, Known, Reader, Style};
+use crate::checkfile::{self, DIGEST_BYTES_MIN, Hints, LineEnd, Reader, Style};
 
-/// Lines are entries that are whole, or none; what is written is read as what it was.
+/// A line names a file and whole digests, or none; what is written is read back.
 pub fn check_file(data: &[u8]) {
-    let is_asked = [Algorithm::Sha256, Algorithm::Blake2b(32)];
-    let known = [
-        Known::new(&[], &[], Some(b"SHA512SUMS")),
-        Known::new(&is_asked, &[], None),
-        Known::new(&[], &[Algorithm::Md5], None),
+    let requested = [Algorithm::Sha256, Algorithm::Blake2b(32)];
+    let all_hints = [
+        Hints::new(&[], &[], Some(b"SHA512SUMS")),
+        Hints::new(&requested, &[], None),
+        Hints::new(&[], &[Algorithm::Md5], None),
     ];
-    let gnu = Reader::gnu(16..=32);
-    for (mut reader, end) in [(Reader::new(), b'\n'), (Reader::zero(), 0), (gnu, b'\n')] {
-        for line in data.split(|byte| *byte == end) {
-            let Ok(Some(entry)) = reader.line(line) else { continue };
-            assert!(!entry.name.is_empty() && !entry.name.contains(&0));
-            let listed = &*entry.listed;
-            assert!(data.windows(listed.len()).any(|part| part == listed) || listed[0] == b'\\');
-            for known in &known {
-                let Ok(resolved) = entry.clone().resolve(known) else { continue };
-                for wanted in resolved.more.iter().chain([&resolved.first]) {
-                    let bytes = wanted.digest.len();
-                    match wanted.algorithm {
+    for hints in all_hints {
+        let newline = Reader::new(hints.clone(), LineEnd::Newline);
+        let nul = Reader::new(hints, LineEnd::Nul);
+        for mut reader in [newline.clone(), nul, newline.gnu(16..=32)] {
+            let end = reader.end_byte();
+            for text in data.split(|byte| *byte == end) {
+                let Ok(Some(line)) = reader.line(text) else { continue };
+                assert!(!line.name.is_empty() && !line.name.contains(&0));
+                let listed = &*line.listed;
+                assert!(data.windows(listed.len()).any(|part| part == listed) || listed[0] == b'\\');
+                for expected in line.more.iter().chain([&line.first]) {
+                    let bytes = expected.digest.len();
+                    match expected.algorithm {
                         Algorithm::Blake3 => assert!(bytes >= DIGEST_BYTES_MIN),
                         other => assert_eq!(bytes, other.bytes()),
                     }
@@ -41,26 +40,19 @@ pub fn check_file(data: &[u8]) {
 }
 
 fn is_read_as_written(name: &[u8], algorithm: Algorithm) {
-    let digest = &blake3::Hasher::new().update(name).finalize_xof();
-    let mut bytes = vec![0; algorithm.bytes()];
-    digest.clone().fill(&mut bytes);
-    let known = Known::new(&[algorithm], &[], None);
+    let mut digest = vec![0; algorithm.bytes()];
+    blake3::Hasher::new().update(name).finalize_xof().fill(&mut digest);
     for style in [Style::Plain, Style::Binary, Style::Tag] {
-        for zero in [false, true] {
-            let (around, mut reader) = match zero {
-                false => (checkfile::line_around(name, style, algorithm), Reader::new()),
-                true => (checkfile::zero_line_around(name, style, algorithm), Reader::zero()),
-            };
-            let line = [&*around.0, hex::encode(&bytes).as_bytes(), &around.1].concat();
-            let why = |why| panic!("{why}: {}", line.escape_ascii());
-            let entry = reader.line(&line).unwrap_or_else(why).expect("a line that says nothing");
-            let found = entry.resolve(&known).unwrap_or_else(|error| panic!("{error}"));
-            let (wanted, name_found) = (&found.first, &*found.name);
-            let expected = (name, &*bytes, algorithm);
-            assert_eq!((name_found, &*wanted.digest, wanted.algorithm), expected);
-            // A warning about it names it as the line does.
-            let Cow::Borrowed(listed) = found.listed else { continue };
-            assert_eq!(listed, name);
+        for end in [LineEnd::Newline, LineEnd::Nul] {
+            let (before, after) = checkfile::line_around(name, style, algorithm, end);
+            let text = [&*before, hex::encode(&digest).as_bytes(), &after].concat();
+            let mut reader = Reader::new(Hints::new(&[algorithm], &[], None), end);
+            let why = |why| panic!("{why}: {}", text.escape_ascii());
+            let line = reader.line(&text).unwrap_or_else(why).expect("a line that names a file");
+            let found = (&*line.name, &*line.first.digest, line.first.algorithm);
+            assert_eq!(found, (name, &*digest, algorithm));
+            // Messages show the name as it is in the line.
+            assert!(line.listed == name || line.listed[0] == b'\\');
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod file_system;
 mod fingerprint;
 pub(crate) mod residency;
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -44,7 +45,7 @@ pub enum SourceKind {
 
 impl SourceKind {
     /// The name in messages, with its article.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             SourceKind::File => "a regular file",
             SourceKind::BlockDevice => "a block device",
@@ -58,6 +59,12 @@ impl SourceKind {
     /// Whether any byte can be read at any time, so that it can be read by extents.
     pub const fn is_seekable(self) -> bool {
         matches!(self, SourceKind::File | SourceKind::BlockDevice)
+    }
+}
+
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading the lines of a list, whichever tool wrote it.
+//! Reading the lines of a checksum file, whichever tool wrote it.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -6,32 +6,33 @@ use std::ops::RangeInclusive;
 use super::digits;
 use super::tags::{Tag, tag};
 use super::write::XXH3_PREFIX;
-use super::{Entry, Expected, LINE_BYTES_MAX, Malformed};
+use super::resolve::Hints;
+use super::{LINE_BYTES_MAX, Line, LineEnd, Malformed, ParsedDigest, ParsedLine};
 use crate::Algorithm;
 
-/// Reads the lines of one list, one after another: what `hashdeep` writes says at its start what is in
-/// its columns.
+/// Reads the lines of one checksum file, one after another: that of `hashdeep` starts with the names of its
+/// columns.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
-    /// Lines end with NUL, and nothing in a name is escaped.
-    zero: bool,
-    /// Those before the name, once a line has said them.
+    hints: Hints,
+    end: LineEnd,
+    /// The columns before the name, once a line has listed them.
     columns: Vec<Column>,
-    /// What GNU's tools read besides, if it is to be read.
+    /// The further shapes of lines that GNU's tools read, if they are to be read.
     gnu: Option<Gnu>,
 }
 
-/// What GNU's tools of one algorithm read besides: blanks before a line, one blank after the digits, and more ways to
-/// write a tag.
+/// The further shapes of lines that GNU's tools of one algorithm read: blanks before a line, one blank
+/// after the digits, and more ways to write a tag.
 #[derive(Debug, Clone, Copy)]
 struct Gnu {
     /// The fewest and the most bytes that a digest has.
     bytes: (usize, usize),
-    /// How the first plain line was written: a list has one way.
+    /// The gap of the first plain line: all others have the same.
     gap: Option<Gap>,
 }
 
-/// What is between digits and name.
+/// The gap between digits and name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
     /// A space or a tab; what follows is the name, spaces included.
@@ -40,105 +41,115 @@ enum Gap {
     Mode,
 }
 
-/// What is in a column of `hashdeep`.
+/// A column of `hashdeep`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Column {
     Size,
     Digest(Algorithm),
-    /// Of an algorithm that is not known here: its name.
+    /// The name of an unsupported algorithm.
     Other(String),
 }
 
-/// A line without its ends and escapes.
+/// A line without its end and escapes.
 struct Parts<'a> {
     digits: Digits<'a>,
     name: &'a [u8],
 }
 
-/// The digest of a line, as far as it was looked at.
+/// The digest of a line, as far as it has been parsed.
 enum Digits<'a> {
-    /// Of the algorithm that the line says, whatever they are.
+    /// With a tag; not checked.
     Tagged(Tag, &'a [u8]),
-    /// Hexadecimal, of an algorithm that the line does not say.
+    /// Hexadecimal, without a tag.
     Hex(&'a [u8]),
-    /// What was base64, of such an algorithm.
+    /// Decoded from base64, without a tag.
     Base64(Vec<u8>),
 }
 
 impl Reader {
-    /// For lines that end with a newline.
-    pub fn new() -> Reader {
-        Reader::default()
+    /// A reader of lines with this end. `hints` resolve the algorithm of digests without a tag.
+    pub fn new(hints: Hints, end: LineEnd) -> Reader {
+        Reader { hints, end, ..Reader::default() }
     }
 
-    /// For lines that end with NUL: a name is what it is, without escapes and to its last byte.
-    pub fn zero() -> Reader {
-        Reader { zero: true, ..Reader::default() }
+    /// Reads all shapes of lines that GNU's tools of one algorithm read: a stricter reading would leave
+    /// some lines unchecked, without an error if malformed lines are none. `bytes`: the lengths that a
+    /// digest may have.
+    #[must_use]
+    pub fn gnu(self, bytes: RangeInclusive<usize>) -> Reader {
+        Reader { gnu: Some(Gnu { bytes: bytes.into_inner(), gap: None }), ..self }
     }
 
-    /// For lists of GNU's tools, read as those read them: all that is malformed only in a stricter reading would not be
-    /// checked, where malformed lines do not fail. `bytes`: how long a digest may be.
-    pub fn gnu(bytes: RangeInclusive<usize>) -> Reader {
-        let gnu = Gnu { bytes: bytes.into_inner(), gap: None };
-        Reader { gnu: Some(gnu), ..Reader::default() }
-    }
-
-    /// Whether lines end with NUL.
-    pub fn is_zero(&self) -> bool {
-        self.zero
+    /// The byte that ends a line.
+    pub fn end_byte(&self) -> u8 {
+        match self.end {
+            LineEnd::Newline => b'\n',
+            LineEnd::Nul => 0,
+        }
     }
 
     /// Reads the next line, with or without its end.
     ///
-    /// `None` for a line that names no file: blank, a comment that starts with `#`, or what stands at the start of a
-    /// list of `hashdeep`.
+    /// `None` for a line that names no file: a blank line, a comment that starts with `#`, or the header of
+    /// `hashdeep`.
     ///
     /// # Errors
     ///
-    /// Why it is no entry.
-    pub fn line<'a>(&mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+    /// Why it is malformed.
+    pub fn line(&mut self, line: &[u8]) -> Result<Option<Line>, Malformed> {
+        match self.parse(line)? {
+            Some(parsed) => parsed.resolve(&self.hints).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn parse<'a>(
+        &mut self,
+        line: &'a [u8],
+    ) -> Result<Option<ParsedLine<'a>>, Malformed> {
         if line.len() > LINE_BYTES_MAX {
             return Err(Malformed::TooLong);
         }
-        let line = match self.zero {
-            true => self.skip_start(line.strip_suffix(b"\0").unwrap_or(line))?,
+        let is_zero = self.end == LineEnd::Nul;
+        let line = match is_zero {
+            true => self.skip_header(line.strip_suffix(b"\0").unwrap_or(line))?,
             false => trim_line_end(line),
         };
-        let is_blank = match self.zero {
+        let is_blank = match is_zero {
             true => line.is_empty(),
             false => line.iter().all(|byte| matches!(byte, b' ' | b'\t')),
         };
         if is_blank || line[0] == b'#' {
             return Ok(None);
         }
-        if line.starts_with(START) {
-            return self.start(line).map(|()| None);
+        if line.starts_with(HEADER) {
+            return self.header(line).map(|()| None);
         }
         if !self.columns.is_empty() && is_row(line) {
             return row(&self.columns, line).map(Some);
         }
         let line = if self.gnu.is_some() { trim_blanks(line) } else { line };
         let (is_escaped, body) = match line.split_first() {
-            Some((b'\\', body)) if !self.zero => (true, body),
+            Some((b'\\', body)) if !is_zero => (true, body),
             _ => (false, line),
         };
         let parts = match self.gnu.as_mut().map(|gnu| gnu.split(body)).transpose()?.flatten() {
             Some(parts) => parts,
             None => split(body)?,
         };
-        entry(parts, is_escaped).map(Some)
+        parsed_line(parts, is_escaped).map(Some)
     }
 
-    /// Takes what a list of `hashdeep -0` starts with, whose lines end with newlines, from before its first entry.
-    fn skip_start<'a>(&mut self, mut line: &'a [u8]) -> Result<&'a [u8], Malformed> {
-        if !line.starts_with(START) {
+    /// Skips the header of `hashdeep -0`, whose lines end with newlines, before its first file.
+    fn skip_header<'a>(&mut self, mut line: &'a [u8]) -> Result<&'a [u8], Malformed> {
+        if !line.starts_with(HEADER) {
             return Ok(line);
         }
-        while line.starts_with(START) || line.starts_with(b"##") {
+        while line.starts_with(HEADER) || line.starts_with(b"##") {
             let end = line.iter().position(|byte| *byte == b'\n');
             let (first, rest) = line.split_at(end.map_or(line.len(), |at| at + 1));
-            if first.starts_with(START) {
-                self.start(trim_line_end(first))?;
+            if first.starts_with(HEADER) {
+                self.header(trim_line_end(first))?;
             }
             line = rest;
         }
@@ -146,9 +157,9 @@ impl Reader {
     }
 
     /// `%%%% HASHDEEP-1.0`, or `%%%% size,md5,sha256,filename`.
-    fn start(&mut self, line: &[u8]) -> Result<(), Malformed> {
+    fn header(&mut self, line: &[u8]) -> Result<(), Malformed> {
         self.columns.clear();
-        let text = std::str::from_utf8(&line[START.len()..]).map_err(|_| Malformed::Header)?;
+        let text = std::str::from_utf8(&line[HEADER.len()..]).map_err(|_| Malformed::Header)?;
         if text == "HASHDEEP-1.0" {
             return Ok(());
         }
@@ -159,8 +170,8 @@ impl Reader {
 }
 
 impl Gnu {
-    /// The parts of a line without its leading backslash, if it has one of the shapes that only GNU's tools read, or one
-    /// that these read otherwise.
+    /// The parts of a line without its leading backslash, if it has a shape that only GNU's tools read, or
+    /// read differently.
     fn split<'a>(&mut self, body: &'a [u8]) -> Result<Option<Parts<'a>>, Malformed> {
         let run = digits::hex_run(body);
         let (least, most) = self.bytes;
@@ -199,8 +210,8 @@ fn trim_blanks(text: &[u8]) -> &[u8] {
     &text[start.unwrap_or(text.len())..]
 }
 
-/// What the lines at the start of a list of `hashdeep` begin with, other than comments.
-const START: &[u8] = b"%%%% ";
+/// Start of the lines in the header of `hashdeep`, other than comments.
+const HEADER: &[u8] = b"%%%% ";
 
 fn column(name: &str) -> Column {
     match name {
@@ -212,14 +223,14 @@ fn column(name: &str) -> Column {
     }
 }
 
-/// Whether it begins as lines of `hashdeep` do, and no other's: with a number and a comma.
+/// Whether a line starts with a number and a comma, as only those of `hashdeep` do.
 fn is_row(line: &[u8]) -> bool {
     let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
     digits > 0 && line.get(digits) == Some(&b',')
 }
 
-/// `SIZE,DIGEST,DIGEST,NAME`, where the name may have commas in it.
-fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<Entry<'a>, Malformed> {
+/// `SIZE,DIGEST,DIGEST,NAME`; the name may contain commas.
+fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<ParsedLine<'a>, Malformed> {
     let (mut size, mut expected) = (None, Vec::new());
     for column in columns {
         let comma = line.iter().position(|byte| *byte == b',').ok_or(Malformed::Shape)?;
@@ -231,7 +242,7 @@ fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<Entry<'a>, Malforme
             }
             Column::Digest(algorithm) => {
                 let digest = digits::named(field, *algorithm)?;
-                expected.push(Expected { algorithm: Some(*algorithm), digest });
+                expected.push(ParsedDigest { algorithm: Some(*algorithm), digest });
             }
             Column::Other(_) => {}
         }
@@ -247,10 +258,10 @@ fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<Entry<'a>, Malforme
         return Err(Malformed::Unsupported(others.collect::<Vec<_>>().join(", ")));
     };
     let (name, listed) = (Cow::Borrowed(line), Cow::Borrowed(line));
-    Ok(Entry { first, more: expected.collect(), size, name, listed })
+    Ok(ParsedLine { first, more: expected.collect(), size, name, listed })
 }
 
-fn entry(parts: Parts<'_>, is_escaped: bool) -> Result<Entry<'_>, Malformed> {
+fn parsed_line(parts: Parts<'_>, is_escaped: bool) -> Result<ParsedLine<'_>, Malformed> {
     let (algorithm, digest) = match parts.digits {
         Digits::Tagged(Tag { algorithm, little_endian }, digits) => {
             let mut digest = digits::named(digits, algorithm)?;
@@ -268,8 +279,8 @@ fn entry(parts: Parts<'_>, is_escaped: bool) -> Result<Entry<'_>, Malformed> {
         false => (Cow::Borrowed(field), Cow::Borrowed(field)),
     };
     check_name(&name)?;
-    let first = Expected { algorithm, digest };
-    Ok(Entry { first, more: Vec::new(), size: None, name, listed })
+    let first = ParsedDigest { algorithm, digest };
+    Ok(ParsedLine { first, more: Vec::new(), size: None, name, listed })
 }
 
 fn check_name(name: &[u8]) -> Result<(), Malformed> {
@@ -297,7 +308,7 @@ fn unescape(escaped: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(name)
 }
 
-/// Without the newline and the carriage returns before it. A name that ends with one is escaped.
+/// A line without its newline and the carriage returns before it. (A name that ends with one is escaped.)
 fn trim_line_end(line: &[u8]) -> &[u8] {
     let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
     &line[..end.map_or(0, |at| at + 1)]
@@ -327,8 +338,7 @@ fn split(body: &[u8]) -> Result<Parts<'_>, Malformed> {
     Err(why_no_shape(body))
 }
 
-/// `HASH  NAME`, and ` *` where GNU tools mark binary mode. The name may have anything in it, so it is
-/// what is left.
+/// `HASH  NAME`, with ` *` for GNU's binary mode. The name may contain anything, so it is the rest.
 fn split_plain(body: &[u8], digits: usize) -> Option<(&[u8], &[u8])> {
     match &body[digits..] {
         [b' ', b' ' | b'*', name @ ..] if digits > 0 => Some((&body[..digits], name)),
@@ -336,8 +346,8 @@ fn split_plain(body: &[u8], digits: usize) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// `TAG (NAME) = DIGITS`, with spaces after a short tag as of RHash; or `TAG(NAME)= DIGITS` as OpenSSL writes. The
-/// name may have `) = ` in it, so it ends at the last one.
+/// `TAG (NAME) = DIGITS`, with spaces after a short tag as RHash writes them; or `TAG(NAME)= DIGITS` as
+/// OpenSSL writes. The name may contain `) = `, so it ends at the last one.
 fn split_tagged(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let is_tag = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'/' | b'_');
     let (word, rest) = body.split_at(body.iter().take_while(|b| is_tag(b)).count());
@@ -361,7 +371,7 @@ fn split_tagged(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     }
 }
 
-/// What a line is that has none of the shapes that are read.
+/// Why a line has none of the known shapes.
 fn why_no_shape(body: &[u8]) -> Malformed {
     let digits = digits::hex_run(body);
     match &body[digits..] {

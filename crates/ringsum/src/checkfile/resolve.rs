@@ -1,59 +1,57 @@
-//! Which algorithm a digest is of, where its line does not say it.
+//! Resolving the algorithm of a digest whose line has no tag.
 
-use super::listname::{Said, said};
-use super::{DIGEST_BYTES_MIN, Entry, Expected, Malformed, Resolved, Wanted};
+use super::listname::{NameHints, name_hints};
+use super::{DIGEST_BYTES_MIN, Expected, Line, Malformed, ParsedDigest, ParsedLine};
 use crate::{Algorithm, BLAKE2B_BYTES};
 
-/// What is known of the digests of a list besides its lines.
+/// What tells the algorithm of digests besides the lines themselves.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
-    /// Of which algorithms digests without a tag can be, if any are given.
-    asked: Vec<Algorithm>,
-    /// Of which algorithms tags can be, if any are given.
-    only: Vec<Algorithm>,
-    said: Said,
+pub struct Hints {
+    /// The algorithms that digests without a tag may have, if any are given.
+    requested: Vec<Algorithm>,
+    /// The algorithms that tags may name, if any are given.
+    accepted: Vec<Algorithm>,
+    name: NameHints,
 }
 
-impl Known {
-    /// `asked`: what digests without a tag can be of; nothing, if it is not known. `only`: what tags can be of, as for
-    /// `sha256sum --check`; anything, if none is given. Of BLAKE2b, any length is meant. `list_name`: the path of the
-    /// list, whose last part may name an algorithm.
-    pub fn new(asked: &[Algorithm], only: &[Algorithm], list_name: Option<&[u8]>) -> Known {
-        let asked = if asked.is_empty() { only } else { asked };
-        let (asked, only) = (asked.to_vec(), only.to_vec());
-        Known { asked, only, said: list_name.map(said).unwrap_or_default() }
+impl Hints {
+    /// `requested`: the algorithms that digests without a tag may have; empty if that is not known.
+    /// `accepted`: those that tags may name, as for `sha256sum --check`; empty for all. BLAKE2b stands for
+    /// any of its lengths. `path`: that of the checksum file, whose name may tell the algorithm.
+    pub fn new(requested: &[Algorithm], accepted: &[Algorithm], path: Option<&[u8]>) -> Hints {
+        let requested = if requested.is_empty() { accepted } else { requested };
+        let (requested, accepted) = (requested.to_vec(), accepted.to_vec());
+        Hints { requested, accepted, name: path.map(name_hints).unwrap_or_default() }
     }
 
-    /// Of which algorithm a digest is.
+    /// The algorithm of a digest.
     ///
-    /// In this order: what its line says; what was asked for, if that has the length; what the name of the list says,
-    /// if that has the length; BLAKE3 if it has 32 bytes; the only algorithm, other than BLAKE3, that has the
-    /// length; BLAKE3.
-    ///
-    /// # Errors
-    ///
-    /// It can be of none, or of several.
-    pub fn algorithm(&self, expected: &Expected) -> Result<Algorithm, Malformed> {
-        let bytes = expected.digest.len();
-        if let Some(found) = expected.algorithm {
-            let is_accepted = |only: &Algorithm| only.name() == found.name();
-            if !self.only.is_empty() && !self.only.iter().any(is_accepted) {
-                return Err(Malformed::OtherAlgorithm { found, wanted: names(&self.only, "or") });
+    /// The first of these that applies: its tag; the requested algorithm with its length; the one that the
+    /// name of the file tells, with its length; BLAKE3 if it has 32 bytes; the only algorithm with its
+    /// length, except BLAKE3; BLAKE3.
+    pub(super) fn algorithm(&self, digest: &ParsedDigest) -> Result<Algorithm, Malformed> {
+        let bytes = digest.digest.len();
+        if let Some(found) = digest.algorithm {
+            let is_accepted = |accepted: &Algorithm| accepted.name() == found.name();
+            if !self.accepted.is_empty() && !self.accepted.iter().any(is_accepted) {
+                let wanted = names(&self.accepted, "or");
+                return Err(Malformed::OtherAlgorithm { found, wanted });
             }
             return Ok(found);
         }
-        if let [asked] = self.asked[..] {
-            let other = Malformed::Length { algorithm: asked, bytes };
-            return fitting(asked, bytes).map(|fit| fit.algorithm).ok_or(other);
+        if let [requested] = self.requested[..] {
+            let other = Malformed::Length { algorithm: requested, bytes };
+            return fitting(requested, bytes).map(|fit| fit.algorithm).ok_or(other);
         }
-        if !self.asked.is_empty() {
-            let none = || Malformed::NotAsked { bytes, asked: names(&self.asked, "and") };
-            return one_of(&self.asked, bytes)?.ok_or_else(none);
+        if !self.requested.is_empty() {
+            let requested = || names(&self.requested, "and");
+            let none = || Malformed::NotRequested { bytes, requested: requested() };
+            return one_of(&self.requested, bytes)?.ok_or_else(none);
         }
-        if let Some(algorithm) = one_of(&self.said.supported, bytes)? {
+        if let Some(algorithm) = one_of(&self.name.supported, bytes)? {
             return Ok(algorithm);
         }
-        if let Some((name, _)) = self.said.others.iter().find(|(_, length)| *length == bytes) {
+        if let Some((name, _)) = self.name.others.iter().find(|(_, length)| *length == bytes) {
             return Err(Malformed::Unsupported((*name).to_owned()));
         }
         if bytes == Algorithm::Blake3.bytes() {
@@ -61,20 +59,18 @@ impl Known {
         }
         usual(bytes)
     }
-}
 
-impl Known {
-    /// Whether nothing but its length says of which algorithm a digest is.
-    fn assumes(&self, expected: &Expected) -> bool {
-        let is_said = || {
-            let bytes = expected.digest.len();
-            self.said.supported.iter().any(|algorithm| fitting(*algorithm, bytes).is_some())
+    /// Whether only its length tells the algorithm of a digest.
+    fn is_assumed(&self, digest: &ParsedDigest) -> bool {
+        let is_named = || {
+            let bytes = digest.digest.len();
+            self.name.supported.iter().any(|algorithm| fitting(*algorithm, bytes).is_some())
         };
-        expected.algorithm.is_none() && self.asked.is_empty() && !is_said()
+        digest.algorithm.is_none() && self.requested.is_empty() && !is_named()
     }
 }
 
-/// Of which other algorithms digests of that length are, in words.
+/// Returns the names of the other algorithms whose digests have this length.
 pub fn others_of(algorithm: Algorithm, bytes: usize) -> String {
     let others: Vec<_> = Algorithm::ALL
         .into_iter()
@@ -88,9 +84,9 @@ pub fn others_of(algorithm: Algorithm, bytes: usize) -> String {
 /// How well an algorithm fits a length.
 #[derive(Debug, Clone, Copy)]
 struct Fit {
-    /// Of BLAKE2b, with that length.
+    /// BLAKE2b with that length.
     algorithm: Algorithm,
-    /// It is the usual length of the algorithm, or its only one.
+    /// Whether it is the usual length of the algorithm, or its only one.
     is_exact: bool,
 }
 
@@ -109,7 +105,7 @@ fn fitting(algorithm: Algorithm, bytes: usize) -> Option<Fit> {
     Some(Fit { algorithm: other_length, is_exact: false })
 }
 
-/// The one that fits exactly; or, if none does, the one that fits at all.
+/// The algorithm that fits exactly; or, if there is none, the one that fits at all.
 fn one_of(algorithms: &[Algorithm], bytes: usize) -> Result<Option<Algorithm>, Malformed> {
     let fits = |exact: bool| {
         let fits = algorithms.iter().filter_map(move |algorithm| fitting(*algorithm, bytes));
@@ -129,8 +125,7 @@ fn one_of(algorithms: &[Algorithm], bytes: usize) -> Result<Option<Algorithm>, M
     Ok(None)
 }
 
-/// The only algorithm whose digests are as long as that; or BLAKE3, which can be of any length from
-/// [`DIGEST_BYTES_MIN`] up.
+/// The only algorithm with this length; or BLAKE3, which has any length from [`DIGEST_BYTES_MIN`] up.
 fn usual(bytes: usize) -> Result<Algorithm, Malformed> {
     let mut usual: Vec<_> =
         Algorithm::ALL.into_iter().filter(|algorithm| algorithm.bytes() == bytes).collect();
@@ -154,26 +149,23 @@ fn names(algorithms: &[Algorithm], last: &str) -> String {
     }
 }
 
-impl<'a> Entry<'a> {
-    /// Finds out of which algorithm each digest is. Of several, those of algorithms that are not accepted are left
-    /// out.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be known, or none of them is accepted.
-    pub fn resolve(self, known: &Known) -> Result<Resolved<'a>, Malformed> {
-        let Entry { first, more, size, name, listed } = self;
-        let is_assumed = known.assumes(&first);
-        let wanted = |expected: Expected| {
-            let algorithm = known.algorithm(&expected)?;
-            Ok(Wanted { algorithm, digest: expected.digest })
+impl ParsedLine<'_> {
+    /// Resolves the algorithm of each digest. Of several, those with algorithms that are not accepted are
+    /// left out.
+    pub(super) fn resolve(self, hints: &Hints) -> Result<Line, Malformed> {
+        let ParsedLine { first, more, size, name, listed } = self;
+        let is_assumed = hints.is_assumed(&first);
+        let expected = |parsed: ParsedDigest| {
+            let algorithm = hints.algorithm(&parsed)?;
+            Ok(Expected { algorithm, digest: parsed.digest })
         };
-        let mut more = more.into_iter().map(wanted);
-        let first = match wanted(first) {
+        let mut more = more.into_iter().map(expected);
+        let first = match expected(first) {
             Ok(first) => first,
             Err(why) => more.find_map(Result::ok).ok_or(why)?,
         };
         let more = more.filter_map(Result::ok).collect();
-        Ok(Resolved { first, more, is_assumed, size, name, listed })
+        let (name, listed) = (name.into_owned(), listed.into_owned());
+        Ok(Line { first, more, is_assumed, size, name, listed })
     }
 }

@@ -1,17 +1,17 @@
-//! Which algorithm a tag is of, by whichever tool wrote it.
+//! The tags of BSD-style lines, as various tools write them.
 
 use crate::Algorithm;
 
-/// What a tag says.
+/// The meaning of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag {
     pub(super) algorithm: Algorithm,
-    /// The bytes of the digest stand in the reverse order.
+    /// Whether the bytes of the digest are in reverse order.
     pub(super) little_endian: bool,
 }
 
-/// What a tag says, if it is one of a supported algorithm: those of GNU's and BSD's tools (`SHA256`), of OpenSSL
-/// (`SHA2-256`), of FIPS 180 (`SHA-256`), and of xxhsum (`XXH64_LE`).
+/// The meaning of a tag, if it is one of a supported algorithm: of GNU and BSD tools (`SHA256`), OpenSSL
+/// (`SHA2-256`), FIPS 180 (`SHA-256`), and xxhsum (`XXH64_LE`).
 pub(super) fn tag(word: &[u8]) -> Option<Tag> {
     let algorithm = match word {
         b"BLAKE3" => Algorithm::Blake3,
@@ -22,7 +22,7 @@ pub(super) fn tag(word: &[u8]) -> Option<Tag> {
         b"SHA1" | b"SHA-1" => Algorithm::Sha1,
         b"MD5" => Algorithm::Md5,
         b"SHA3-256" => Algorithm::Sha3_256,
-        // The last two are of OpenSSL 1.1 and 3.
+        // The last two are those of OpenSSL 1.1 and 3.
         b"BLAKE2b" | b"BLAKE2b512" | b"BLAKE2B-512" => Algorithm::Blake2b(crate::BLAKE2B_BYTES),
         b"CRC32C" => Algorithm::Crc32c,
         _ => return blake2b(word).or_else(|| xxhash(word)),
@@ -37,7 +37,7 @@ fn blake2b(word: &[u8]) -> Option<Tag> {
     Some(Tag { algorithm: Algorithm::Blake2b(bytes), little_endian: false })
 }
 
-/// Bytes of BLAKE2b of so many bits, written without zeros in front, as GNU's tools do.
+/// The length of BLAKE2b digests of `bits` bits, in bytes. As in GNU tools, the number has no leading zeros.
 pub(super) fn blake2b_bytes(bits: &str) -> Option<u8> {
     let is_plain = bits.bytes().all(|byte| byte.is_ascii_digit()) && !bits.starts_with('0');
     let bits = bits.parse::<u16>().ok().filter(|_| is_plain)?;

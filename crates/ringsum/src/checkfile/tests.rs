@@ -1,9 +1,10 @@
-//! What lines come to: the tables of `docs/check-format.md`, and lines that real tools wrote.
+//! Parsing lines: the tables of `docs/check-format.md`, and lines that real tools wrote.
 
 mod properties;
 mod resolving;
 
 use super::*;
+use crate::Options;
 
 /// BLAKE3 of nothing.
 const HASH: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
@@ -23,16 +24,25 @@ const BLAKE2B: &str = "e4cfa39a3d37be31c59609e807970799caa68a19bfaa15135f165085e
 const BLAKE2B_256: &str = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf";
 const BLAKE3: &str = "ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f";
 
-/// The name in a line, of a list with no other.
+fn newline() -> Reader {
+    Reader::new(Hints::default(), LineEnd::Newline)
+}
+
+fn nul() -> Reader {
+    Reader::new(Hints::default(), LineEnd::Nul)
+}
+
+/// The name in the only line of a list.
 fn name_of(line: &str) -> Result<Option<String>, Malformed> {
-    let entry = Reader::new().line(line.as_bytes())?;
+    let mut reader = newline();
+    let entry = reader.parse(line.as_bytes())?;
     Ok(entry.map(|entry| String::from_utf8(entry.name.into_owned()).unwrap()))
 }
 
-/// The tag, digest and name of a line, of a list with no other.
+/// The tag, digest and name of the only line of a list.
 fn all_of(line: &str) -> (Option<Algorithm>, String, String) {
-    let mut reader = Reader::new();
-    let entry = reader.line(line.as_bytes()).unwrap_or_else(|why| panic!("{line:?}: {why}"));
+    let mut reader = newline();
+    let entry = reader.parse(line.as_bytes()).unwrap_or_else(|why| panic!("{line:?}: {why}"));
     let entry = entry.unwrap_or_else(|| panic!("{line:?} names no file"));
     assert!(entry.more.is_empty() && entry.size.is_none(), "{line:?}");
     let name = String::from_utf8(entry.name.into_owned()).unwrap();
@@ -273,7 +283,8 @@ fn digests_in_base64() {
         ),
     ];
     for (algorithm, digits) in cases {
-        let digest = hex::encode(algorithm.hasher().finish());
+        let options = Options { algorithms: algorithm.into(), ..Options::default() };
+        let digest = crate::digest_bytes(b"", &options)[0].to_string();
         let name = "a".to_owned();
         let tagged = all_of(&format!("{algorithm} (a) = {digits}"));
         assert_eq!(tagged, (Some(algorithm), digest.clone(), name.clone()), "{algorithm}");
@@ -288,39 +299,39 @@ fn digests_in_base64() {
 /// What hashdeep 4.4 wrote.
 #[test]
 fn lists_of_hashdeep() {
-    let mut reader = Reader::new();
+    let mut reader = newline();
     let tiger = "2cfd7f6f336288a7f2741b9bf874388a54026639cadb7bf2";
     let whirlpool = "0a25f55d7308eca6b9567a7ed3bd1b46327f0f1ffdc804dd8bb5af40e88d78b8\
                      8df0d002a89e2fdbd5876c523f1b67bc44e9f87047598e7548298ea1c81cfd73";
-    let mut nothing = |line: &str| assert_eq!(reader.line(line.as_bytes()), Ok(None), "{line}");
+    let mut nothing = |line: &str| assert_eq!(reader.parse(line.as_bytes()), Ok(None), "{line}");
     nothing("%%%% HASHDEEP-1.0\n");
     nothing("%%%% size,md5,sha1,sha256,tiger,whirlpool,filename\n");
     nothing("## Invoked from: /tmp\n");
     nothing("## # hashdeep -c md5,sha1,sha256,tiger,whirlpool -l a,b\n");
     nothing("## \n");
     let row = format!("5,{MD5},{SHA1},{SHA256},{tiger},{whirlpool},a,\\n\n");
-    let expected = |algorithm, digits| Expected {
+    let expected = |algorithm, digits| ParsedDigest {
         algorithm: Some(algorithm),
         digest: hex::decode(digits).unwrap(),
     };
-    let entry = Entry {
+    let entry = ParsedLine {
         first: expected(Algorithm::Md5, MD5),
         more: vec![expected(Algorithm::Sha1, SHA1), expected(Algorithm::Sha256, SHA256)],
         size: Some(5),
         name: Cow::Borrowed(b"a,\\n"),
         listed: Cow::Borrowed(b"a,\\n"),
     };
-    assert_eq!(reader.line(row.as_bytes()), Ok(Some(entry.clone())));
+    assert_eq!(reader.parse(row.as_bytes()), Ok(Some(entry.clone())));
     // Of those that are accepted.
-    let known = |only: &[Algorithm]| entry.clone().resolve(&Known::new(&[], only, None));
-    let sha256 = known(&[Algorithm::Sha256]).unwrap();
+    let accepting = |accepted: &[Algorithm]| entry.clone().resolve(&Hints::new(&[], accepted, None));
+    let sha256 = accepting(&[Algorithm::Sha256]).unwrap();
     assert_eq!((sha256.first.algorithm, sha256.more.len()), (Algorithm::Sha256, 0));
-    assert_eq!(known(&[]).unwrap().more.len(), 2);
-    let why = known(&[Algorithm::Xxh3, Algorithm::Blake3]).unwrap_err();
-    assert_eq!(why.to_string(), "it is of MD5, not of XXH3 or BLAKE3");
+    assert_eq!(accepting(&[]).unwrap().more.len(), 2);
+    let why = accepting(&[Algorithm::Xxh3, Algorithm::Blake3]).unwrap_err();
+    assert_eq!(why.to_string(), "its algorithm is MD5, not XXH3 or BLAKE3");
     // Other lines may follow, and another list.
     let plain = format!("{SHA256}  a");
-    assert_eq!(reader.line(plain.as_bytes()).unwrap().unwrap().first.algorithm, None);
+    assert_eq!(reader.parse(plain.as_bytes()).unwrap().unwrap().first.algorithm, None);
     let cases = [
         (format!("5,{MD5},{SHA1},{SHA256},{tiger},a"), Malformed::Shape),
         (format!("99999999999999999999,{}", &row[2..]), Malformed::Shape),
@@ -330,35 +341,35 @@ fn lists_of_hashdeep() {
         (format!("5,{MD5},{SHA1},{SHA256},,,"), Malformed::NoName),
     ];
     for (line, why) in cases {
-        assert_eq!(reader.line(line.as_bytes()), Err(why), "{line}");
+        assert_eq!(reader.parse(line.as_bytes()), Err(why), "{line}");
     }
-    assert_eq!(reader.line(b"%%%% size,tiger,sha3,filename"), Ok(None));
+    assert_eq!(reader.parse(b"%%%% size,tiger,sha3,filename"), Ok(None));
     let why = Malformed::Unsupported("tiger, sha3".to_owned());
-    assert_eq!(reader.line(format!("5,{tiger},00,a").as_bytes()), Err(why));
+    assert_eq!(reader.parse(format!("5,{tiger},00,a").as_bytes()), Err(why));
     // The columns are those of the list that begins here.
-    assert_eq!(reader.line(b"%%%% HASHDEEP-1.0"), Ok(None));
-    assert_eq!(reader.line(format!("5,{tiger},00,a").as_bytes()), Err(Malformed::Shape));
+    assert_eq!(reader.parse(b"%%%% HASHDEEP-1.0"), Ok(None));
+    assert_eq!(reader.parse(format!("5,{tiger},00,a").as_bytes()), Err(Malformed::Shape));
 }
 
 /// With `hashdeep -0` only entries end with NUL.
 #[test]
 fn lists_of_hashdeep_that_end_with_nul() {
-    let mut reader = Reader::zero();
+    let mut reader = nul();
     let start =
         "%%%% HASHDEEP-1.0\n%%%% size,md5,filename\n## Invoked from: /\n## # hashdeep\n## \n";
     for line in [format!("{start}5,{MD5},a\\n\n\0"), format!("5,{MD5},a\\n\n\0")] {
-        let entry = reader.line(line.as_bytes()).unwrap().unwrap();
+        let entry = reader.parse(line.as_bytes()).unwrap().unwrap();
         assert_eq!((&*entry.name, entry.size), (&b"a\\n\n"[..], Some(5)));
     }
-    assert_eq!(reader.line(start.as_bytes()), Ok(None));
-    assert_eq!(reader.line(b"%%%% HASHDEEP-1.0"), Ok(None));
+    assert_eq!(reader.parse(start.as_bytes()), Ok(None));
+    assert_eq!(reader.parse(b"%%%% HASHDEEP-1.0"), Ok(None));
 }
 
 #[test]
 fn lines_that_end_with_nul() {
     let name = |line: &str| {
-        let mut reader = Reader::zero();
-        let entry = reader.line(line.as_bytes());
+        let mut reader = nul();
+        let entry = reader.parse(line.as_bytes());
         entry.map(|entry| entry.map(|entry| String::from_utf8(entry.name.into()).unwrap()))
     };
     let is = |name: &str| Ok(Some(name.to_owned()));
@@ -375,10 +386,10 @@ fn lines_that_end_with_nul() {
 /// Thousands of lines of all tools, and lines that are none, in one list.
 #[test]
 fn a_mixed_list() {
-    let mut reader = Reader::new();
-    let known = Known::new(&[], &[], Some(b"SHA256SUMS"));
-    assert_eq!(reader.line(b"%%%% HASHDEEP-1.0\n"), Ok(None));
-    assert_eq!(reader.line(b"%%%% size,sha1,filename\n"), Ok(None));
+    let mut reader = newline();
+    let hints = Hints::new(&[], &[], Some(b"SHA256SUMS"));
+    assert_eq!(reader.parse(b"%%%% HASHDEEP-1.0\n"), Ok(None));
+    assert_eq!(reader.parse(b"%%%% size,sha1,filename\n"), Ok(None));
     let (mut entries, mut nothing, mut malformed) = (0, 0, 0);
     for i in 0..7000 {
         let name = format!("f,{i}");
@@ -391,8 +402,8 @@ fn a_mixed_list() {
             5 => (format!("# {SHA256}  {name}\n"), None),
             _ => (format!("XXH3_{}  {name}", &SHA1[..16]), Some(Algorithm::Xxh3)),
         };
-        let entry = reader.line(line.as_bytes()).unwrap();
-        match (entry.map(|entry| entry.resolve(&known)), algorithm) {
+        let entry = reader.parse(line.as_bytes()).unwrap();
+        match (entry.map(|entry| entry.resolve(&hints)), algorithm) {
             (Some(Ok(entry)), Some(algorithm)) => {
                 assert_eq!((entry.first.algorithm, &*entry.name), (algorithm, name.as_bytes()));
                 assert_eq!(entry.size, (i % 7 == 2).then_some(i));
@@ -409,7 +420,7 @@ fn a_mixed_list() {
 #[test]
 fn what_is_written() {
     let line = |algorithm: Algorithm, style, name: &str| {
-        let (before, after) = line_around(name.as_bytes(), style, algorithm);
+        let (before, after) = line_around(name.as_bytes(), style, algorithm, LineEnd::Newline);
         String::from_utf8([&before, &b"00"[..], &after].concat()).unwrap()
     };
     use crate::Algorithm::*;

@@ -1,16 +1,17 @@
-//! Writing the lines of check files.
+//! Writing the lines of checksum files.
 
 use std::borrow::Cow;
 
+use super::LineEnd;
 use crate::Algorithm;
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// `HASH  NAME`; of XXH3, `XXH3_HASH  NAME`, as `xxhsum` does since 0.8.2: its digest is as long as
-    /// that of XXH64.
+    /// `HASH  NAME`; for XXH3, `XXH3_HASH  NAME`, as `xxhsum` writes since 0.8.2, because its digest is as
+    /// long as that of XXH64.
     Plain,
-    /// `HASH *NAME`, which means the same: GNU's tools were told to read in binary mode.
+    /// `HASH *NAME`, with the same meaning: GNU tools write it in binary mode.
     Binary,
     /// `SHA256 (NAME) = HASH`
     Tag,
@@ -21,7 +22,7 @@ fn is_special(byte: u8) -> bool {
     matches!(byte, b'\\' | b'\n' | b'\r')
 }
 
-/// The name as a line has it: unchanged, or with a leading backslash and `\`, newline and carriage
+/// Returns a name as it is in a line: unchanged, or with a leading backslash and `\`, newline and carriage
 /// return as `\\`, `\n` and `\r`.
 pub fn escape(name: &[u8]) -> Cow<'_, [u8]> {
     if !name.iter().copied().any(is_special) {
@@ -39,19 +40,21 @@ pub fn escape(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(escaped)
 }
 
-/// What stands before and after the hexadecimal digits of a line, without its newline.
-pub fn line_around(name: &[u8], style: Style, algorithm: Algorithm) -> (Vec<u8>, Vec<u8>) {
-    let escaped = escape(name);
-    let (slash, name) = match &escaped {
-        Cow::Owned(escaped) => (&b"\\"[..], &escaped[1..]),
-        Cow::Borrowed(name) => (&b""[..], *name),
+/// Returns the parts of a line before and after the hexadecimal digits, without its end.
+pub fn line_around(
+    name: &[u8],
+    style: Style,
+    algorithm: Algorithm,
+    end: LineEnd,
+) -> (Vec<u8>, Vec<u8>) {
+    let escaped = match end {
+        LineEnd::Newline => escape(name),
+        LineEnd::Nul => Cow::Borrowed(name),
     };
-    around(slash, name, style, algorithm)
-}
-
-/// The same for a line that ends with NUL: no name needs escapes there.
-pub fn zero_line_around(name: &[u8], style: Style, algorithm: Algorithm) -> (Vec<u8>, Vec<u8>) {
-    around(b"", name, style, algorithm)
+    match &escaped {
+        Cow::Owned(escaped) => around(b"\\", &escaped[1..], style, algorithm),
+        Cow::Borrowed(name) => around(b"", name, style, algorithm),
+    }
 }
 
 fn around(slash: &[u8], name: &[u8], style: Style, algorithm: Algorithm) -> (Vec<u8>, Vec<u8>) {

@@ -97,24 +97,24 @@ proptest! {
         };
         let end = if zero { "\0" } else { end };
         let (before, after) = match zero {
-            true => zero_line_around(&name, style, algorithm),
-            false => line_around(&name, style, algorithm),
+            true => line_around(&name, style, algorithm, LineEnd::Nul),
+            false => line_around(&name, style, algorithm, LineEnd::Newline),
         };
         let line = [&before, digits.as_bytes(), &after, end.as_bytes()].concat();
         prop_assert!(zero || !line[..line.len() - end.len()].contains(&b'\n'));
-        let mut reader = if zero { Reader::zero() } else { Reader::new() };
+        let mut reader = if zero { nul() } else { newline() };
         if columns {
             // A list of hashdeep before it changes nothing.
-            prop_assert_eq!(reader.line(b"%%%% size,md5,filename\n"), Ok(None));
+            prop_assert_eq!(reader.parse(b"%%%% size,md5,filename\n"), Ok(None));
         }
-        let entry = reader.line(&line).unwrap().unwrap();
+        let entry = reader.parse(&line).unwrap().unwrap();
         prop_assert_eq!(&*entry.name, &name[..]);
         let listed = if zero { Cow::Borrowed(&name[..]) } else { escape(&name) };
         prop_assert_eq!(&entry.listed, &listed);
         let says_it = style == Style::Tag || algorithm == Algorithm::Xxh3;
         prop_assert_eq!(entry.first.algorithm, says_it.then_some(algorithm));
-        let resolved = entry.resolve(&Known::new(&[algorithm], &[algorithm], None)).unwrap();
-        prop_assert_eq!(resolved.first, Wanted { algorithm, digest });
+        let resolved = entry.resolve(&Hints::new(&[algorithm], &[algorithm], None)).unwrap();
+        prop_assert_eq!(resolved.first, Expected { algorithm, digest });
         prop_assert!(resolved.more.is_empty() && resolved.size.is_none());
     }
 
@@ -140,13 +140,13 @@ proptest! {
         zero in any::<bool>(),
         list in name_strategy(),
     ) {
-        let mut reader = if zero { Reader::zero() } else { Reader::new() };
-        let known = Known::new(&[], &[], Some(&list));
+        let mut reader = if zero { nul() } else { newline() };
+        let hints = Hints::new(&[], &[], Some(&list));
         for line in &lines {
-            let Ok(Some(entry)) = reader.line(line) else { continue };
+            let Ok(Some(entry)) = reader.parse(line) else { continue };
             prop_assert!(!entry.name.is_empty() && !entry.name.contains(&0));
-            let Ok(resolved) = entry.resolve(&known) else { continue };
-            for Wanted { algorithm, digest } in resolved.more.iter().chain([&resolved.first]) {
+            let Ok(resolved) = entry.resolve(&hints) else { continue };
+            for Expected { algorithm, digest } in resolved.more.iter().chain([&resolved.first]) {
                 let fits = match algorithm {
                     Algorithm::Blake3 => digest.len() >= DIGEST_BYTES_MIN,
                     other => digest.len() == other.bytes(),

@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn unnamed(bytes: usize) -> Expected {
-    Expected { algorithm: None, digest: vec![7; bytes] }
+fn unnamed(bytes: usize) -> ParsedDigest {
+    ParsedDigest { algorithm: None, digest: vec![7; bytes] }
 }
 
 /// What digests without a tag are of, or the message.
 fn resolved(bytes: usize, asked: &[Algorithm], list: Option<&str>) -> Result<Algorithm, String> {
-    let known = Known::new(asked, &[], list.map(str::as_bytes));
-    known.algorithm(&unnamed(bytes)).map_err(|why| why.to_string())
+    let hints = Hints::new(asked, &[], list.map(str::as_bytes));
+    hints.algorithm(&unnamed(bytes)).map_err(|why| why.to_string())
 }
 
 #[test]
@@ -32,14 +32,14 @@ fn digests_without_a_tag_by_what_was_asked_for() {
         (
             20,
             &[Blake2b(64), Blake3],
-            Err("a hash of 20 bytes can be BLAKE2b-160 or BLAKE3: -a ALGORITHM says which"),
+            Err("a hash of 20 bytes may be BLAKE2b-160 or BLAKE3: choose with -a ALGORITHM"),
         ),
         (
             32,
             &[Sha256, Sha3_256, Blake3, Md5],
-            Err("a hash of 32 bytes can be SHA256, SHA3-256 or BLAKE3: -a ALGORITHM says which"),
+            Err("a hash of 32 bytes may be SHA256, SHA3-256 or BLAKE3: choose with -a ALGORITHM"),
         ),
-        (20, &[Md5, Sha256], Err("the hash has 20 bytes, as none of these has: MD5 and SHA256")),
+        (20, &[Md5, Sha256], Err("the hash has 20 bytes, which none of these has: MD5 and SHA256")),
         (15, &[Blake3], Err("the hash has 15 bytes, and BLAKE3 has 16 or more")),
         (65, &[Blake2b(64)], Err("the hash has 65 bytes, and BLAKE2b has 64")),
         (32, &[Md5], Err("the hash has 32 bytes, and MD5 has 16")),
@@ -106,16 +106,16 @@ fn digests_without_a_tag_by_the_name_of_the_list() {
         assert_eq!(resolved(bytes, &[], Some(list)), Ok(algorithm), "{list:?}: {bytes}");
     }
     let failing = [
-        ("sha3-512.txt", 64, "it is of SHA3-512, which is not supported"),
-        ("sha3-224", 28, "it is of SHA3-224, which is not supported"),
-        ("sha512-256", 32, "it is of SHA512/256, which is not supported"),
-        ("SHA512t256SUMS", 32, "it is of SHA512/256, which is not supported"),
-        ("whirlpool", 64, "it is of WHIRLPOOL, which is not supported"),
-        ("sm3sums", 32, "it is of SM3, which is not supported"),
+        ("sha3-512.txt", 64, "its algorithm is SHA3-512, which is not supported"),
+        ("sha3-224", 28, "its algorithm is SHA3-224, which is not supported"),
+        ("sha512-256", 32, "its algorithm is SHA512/256, which is not supported"),
+        ("SHA512t256SUMS", 32, "its algorithm is SHA512/256, which is not supported"),
+        ("whirlpool", 64, "its algorithm is WHIRLPOOL, which is not supported"),
+        ("sm3sums", 32, "its algorithm is SM3, which is not supported"),
         (
             "sha256-sha3-256",
             32,
-            "a hash of 32 bytes can be SHA256 or SHA3-256: -a ALGORITHM says which",
+            "a hash of 32 bytes may be SHA256 or SHA3-256: choose with -a ALGORITHM",
         ),
     ];
     for (list, bytes, why) in failing {
@@ -133,12 +133,12 @@ fn digests_without_a_tag_by_their_length() {
         (48, Ok(Sha384)),
         (24, Ok(Blake3)),
         (131, Ok(Blake3)),
-        (64, Err("a hash of 64 bytes can be SHA512, BLAKE2b or BLAKE3: -a ALGORITHM says which")),
-        (16, Err("a hash of 16 bytes can be MD5, XXH128 or BLAKE3: -a ALGORITHM says which")),
-        (8, Err("a hash of 8 bytes can be XXH3 or XXH64: -a ALGORITHM says which")),
-        (4, Err("a hash of 4 bytes can be XXH32 or CRC32C: -a ALGORITHM says which")),
-        (15, Err("the hash has 30 hexadecimal digits (15 bytes), as of no algorithm here")),
-        (1, Err("the hash has 2 hexadecimal digits (1 bytes), as of no algorithm here")),
+        (64, Err("a hash of 64 bytes may be SHA512, BLAKE2b or BLAKE3: choose with -a ALGORITHM")),
+        (16, Err("a hash of 16 bytes may be MD5, XXH128 or BLAKE3: choose with -a ALGORITHM")),
+        (8, Err("a hash of 8 bytes may be XXH3 or XXH64: choose with -a ALGORITHM")),
+        (4, Err("a hash of 4 bytes may be XXH32 or CRC32C: choose with -a ALGORITHM")),
+        (15, Err("the hash has 30 hexadecimal digits (15 bytes), which no supported algorithm has")),
+        (1, Err("the hash has 2 hexadecimal digits (1 bytes), which no supported algorithm has")),
     ];
     for (bytes, expected) in cases {
         for list in [None, Some("list")] {
@@ -152,13 +152,13 @@ fn digests_without_a_tag_by_their_length() {
 #[test]
 fn tags_of_what_is_not_accepted() {
     use crate::Algorithm::*;
-    let named = |algorithm: Algorithm| Expected {
+    let named = |algorithm: Algorithm| ParsedDigest {
         algorithm: Some(algorithm),
         digest: vec![7; algorithm.bytes()],
     };
-    let all = Known::new(&[Sha256], &[], Some(b"MD5SUMS"));
-    let sha256 = Known::new(&[], &[Sha256], Some(b"MD5SUMS"));
-    let b2sum = Known::new(&[], &[Blake2b(64)], None);
+    let all = Hints::new(&[Sha256], &[], Some(b"MD5SUMS"));
+    let sha256 = Hints::new(&[], &[Sha256], Some(b"MD5SUMS"));
+    let b2sum = Hints::new(&[], &[Blake2b(64)], None);
     for algorithm in Algorithm::ALL {
         assert_eq!(all.algorithm(&named(algorithm)), Ok(algorithm));
         let accepted = sha256.algorithm(&named(algorithm));
@@ -175,7 +175,7 @@ fn tags_of_what_is_not_accepted() {
     assert_eq!(b2sum.algorithm(&named(Blake2b(7))), Ok(Blake2b(7)));
     assert_eq!(b2sum.algorithm(&unnamed(32)), Ok(Blake2b(32)));
     // As xxhsum: 8 bytes are XXH64, unless a tag or a prefix says XXH3.
-    let xxhsum = Known::new(&[Xxh64, Xxh128, Xxh32], &[Xxh64, Xxh128, Xxh32, Xxh3], None);
+    let xxhsum = Hints::new(&[Xxh64, Xxh128, Xxh32], &[Xxh64, Xxh128, Xxh32, Xxh3], None);
     for (bytes, algorithm) in [(4, Xxh32), (8, Xxh64), (16, Xxh128)] {
         assert_eq!(xxhsum.algorithm(&unnamed(bytes)), Ok(algorithm));
     }

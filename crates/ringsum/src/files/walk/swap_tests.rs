@@ -8,7 +8,7 @@ use rustix::fs::CWD;
 
 use super::tests::{make, tree};
 use super::*;
-use crate::many::{Failure, Replacement, ToHash};
+use crate::files::{Failure, InputFile, Replacement};
 
 const SECRET: &str = "what is outside of the tree";
 
@@ -35,7 +35,7 @@ fn entries(root: &Path, follow: bool, budget: usize) -> Vec<Entry> {
 
 /// What opening it for hashing fails with.
 fn failure(entry: Entry) -> Failure {
-    ToHash::from(entry).open().map(|source| source.len()).unwrap_err()
+    InputFile::from(entry).open().map(|source| source.len()).unwrap_err()
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_link_that_was_one_is_followed_if_asked() {
     let at = two_trees(&["file"]);
     symlink("../outside/file", at.path().join("tree/link")).unwrap();
     let mut found = entries(&at.path().join("tree"), true, 64);
-    let source = ToHash::from(found.remove(1)).open().unwrap();
+    let source = InputFile::from(found.remove(1)).open().unwrap();
     assert_eq!(source.len(), Some(SECRET.len() as u64));
 }
 
@@ -125,6 +125,6 @@ fn directories_are_opened_again_without_openat2_too() {
     for has_openat2 in [false, true] {
         let entry = entries(at.path(), false, 0).remove(0);
         entry.directory.descriptors.has_openat2.store(has_openat2, Relaxed);
-        ToHash::from(entry).open().unwrap();
+        InputFile::from(entry).open().unwrap();
     }
 }

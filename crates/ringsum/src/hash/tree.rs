@@ -1,4 +1,4 @@
-//! Block -> chaining value -> root: the only user of `blake3::hazmat`'s tree functions.
+//! BLAKE3's tree: from blocks to chaining values to the root.
 //!
 //! BLAKE3's tree gives the left child the largest power of two of chunks that leaves the right one at
 //! least one (section 2.1 of its paper). That is the tree of all aligned ranges of 2^k chunks in
@@ -7,34 +7,35 @@
 //! out of order values come.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::btree_map;
 use std::ops::Range;
 
 use blake3::hazmat::{self, ChainingValue, HasherExt};
 
-use crate::{Digest, Mode};
+use super::Mode;
+use super::digest::Digest;
 
 const CHUNK_BYTES: u64 = blake3::CHUNK_LEN as u64;
 
 /// The chaining value of an aligned range of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subtree {
-    /// Where the range starts, in bytes.
+    /// Start of the range in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub len: u64,
     /// Its chaining value.
-    pub cv: ChainingValue,
+    pub cv: [u8; 32],
 }
 
 impl Subtree {
-    /// Hashes `bytes`, which are at `offset` of some input. Whether they are a subtree of it,
-    /// [`Tree::add`] finds out.
+    /// Hashes `bytes`, which are at `offset` of an input. [`Tree::add`] checks whether they are a subtree
+    /// of it.
     ///
     /// # Panics
     ///
-    /// When `bytes` are empty, `offset` is not a multiple of 1024, or `bytes` reach past the largest
-    /// subtree that can start there.
+    /// If `bytes` are empty, `offset` is not a multiple of 1024, or `bytes` reach past the largest subtree
+    /// that can start there.
     pub fn hash(mode: &Mode, offset: u64, bytes: &[u8]) -> Subtree {
         let mut hasher = subtree_hasher(mode, offset);
         hasher.update(bytes);
@@ -46,19 +47,25 @@ impl Subtree {
     }
 }
 
+/// A hasher for a subtree that starts at `offset`.
 pub(crate) fn subtree_hasher(mode: &Mode, offset: u64) -> blake3::Hasher {
     let mut hasher = mode.hasher();
     hasher.set_input_offset(offset);
     hasher
 }
 
-/// Why parts make no whole.
+/// Whether blocks of `bytes`, at multiples of it, are subtrees.
+pub(crate) fn is_subtree_size(bytes: u64) -> bool {
+    bytes.is_power_of_two() && bytes >= CHUNK_BYTES
+}
+
+/// Why parts do not make a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// The range has no node of its own in the tree.
+    /// The range is not a node of the tree.
     #[error(
-        "bytes {offset} to {end} of {total} are no subtree: a range starts at a multiple of its \
+        "bytes {offset} to {end} of {total} are not a subtree: a range starts at a multiple of its \
          length, which is 2^k KiB, or is the aligned rest of the input"
     )]
     NotASubtree {
@@ -69,22 +76,22 @@ pub enum TreeError {
         /// Length of the input.
         total: u64,
     },
-    /// A chaining value of all of it is not its hash, and cannot become it.
+    /// The chaining value of a whole input is not its hash, and cannot become it.
     #[error("the range is the whole input: hash it, do not take its chaining value")]
     Whole,
-    /// Some range was added twice, or overlaps another.
+    /// A range was added twice, or overlaps another.
     #[error("byte {offset} is in more than one of the parts")]
     Overlap {
-        /// Start of the second of the parts.
+        /// Start of the second part.
         offset: u64,
     },
-    /// Some range is missing (or some overlap).
+    /// A range is missing, or two overlap.
     #[error("the parts do not cover the input exactly")]
     Incomplete,
 }
 
-/// Checks that `offset..offset + len` is a node below the root of the tree of `total` bytes, and
-/// returns the level of it: log2 of the chunks that it covers when it is full.
+/// Checks that `offset..offset + len` is a node below the root of the tree of `total` bytes. Returns its
+/// level: log2 of the number of chunks that it covers if it is full.
 pub(crate) fn check(offset: u64, len: u64, total: u64) -> Result<u32, TreeError> {
     let no = TreeError::NotASubtree { offset, end: offset.saturating_add(len), total };
     let end = offset.checked_add(len).filter(|&end| len > 0 && end <= total).ok_or(no)?;
@@ -98,10 +105,10 @@ pub(crate) fn check(offset: u64, len: u64, total: u64) -> Result<u32, TreeError>
     Ok((full / CHUNK_BYTES).ilog2())
 }
 
-/// Puts the chaining values of ranges together to the digest of the whole input.
+/// Merges the chaining values of ranges to the hash of the whole input.
 ///
-/// Ranges may come in any order. What is kept is one value for each gap and level: with ranges that
-/// come nearly in order, some dozens of values for any length.
+/// Ranges may come in any order. Memory is one value for each gap and level: with ranges that come nearly
+/// in order, some dozens of values for any length.
 #[derive(Clone)]
 pub struct Tree<'m> {
     mode: &'m Mode,
@@ -109,14 +116,14 @@ pub struct Tree<'m> {
     total: u64,
     /// Chunks of the range that the tree is over.
     chunks: u64,
-    /// The node that is not merged any more: 1 node of a range, or the 2 below a root.
+    /// Nodes that stay unmerged: 1 node of a range, or the 2 below a root.
     tops: u64,
     pending: BTreeMap<(u32, u64), ChainingValue>,
-    /// Which of two parts is the right one, nobody can tell.
+    /// Two parts overlap, and nothing shows which one is right.
     overlaps: bool,
     /// `total` is not known yet: it is the end of the furthest part.
     is_open: bool,
-    /// Of an open tree: where the one part ends that is not full, and so must be the last.
+    /// Of an open tree, the end of the one part that is not full, and so must be the last.
     last_end: Option<u64>,
 }
 
@@ -126,11 +133,11 @@ impl<'m> Tree<'m> {
         Tree::over(0..len, 2, mode)
     }
 
-    /// A tree over an input whose length is not known yet: what is in it when the tree is finished is all. Its
-    /// parts are subtrees of 2^k KiB, and one may be shorter: the last.
+    /// A tree over an input of unknown length: the parts that were added when it is finished are all. They
+    /// are subtrees of 2^k KiB, and the last one may be shorter.
     ///
-    /// An input of one part has no tree, only a hash: [`finish`](Tree::finish) finds it incomplete.
-    pub fn of_unknown_length(mode: &'m Mode) -> Tree<'m> {
+    /// An input of one part has no tree, only a hash: [`finish`](Tree::finish) reports it as incomplete.
+    pub(crate) fn of_unknown_length(mode: &'m Mode) -> Tree<'m> {
         Tree { is_open: true, ..Tree::over(0..0, 2, mode) }
     }
 
@@ -149,7 +156,7 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// A tree over a range that `check` approved.
+    /// A tree over a range that [`check`] has approved.
     pub(crate) fn of_range(offset: u64, len: u64, mode: &'m Mode) -> Tree<'m> {
         Tree::over(offset..offset + len, 1, mode)
     }
@@ -158,8 +165,8 @@ impl<'m> Tree<'m> {
     ///
     /// # Errors
     ///
-    /// [`TreeError::NotASubtree`], [`TreeError::Whole`], or [`TreeError::Overlap`] when the part was
-    /// there already; the tree can then no longer be finished.
+    /// [`TreeError::NotASubtree`], [`TreeError::Whole`], or [`TreeError::Overlap`] if the part was added
+    /// before; the tree can then no longer be finished.
     pub fn add(&mut self, part: Subtree) -> Result<(), TreeError> {
         let start = part.offset.checked_sub(self.offset).ok_or(TreeError::NotASubtree {
             offset: part.offset,
@@ -177,7 +184,7 @@ impl<'m> Tree<'m> {
         Err(TreeError::Overlap { offset: part.offset })
     }
 
-    /// Takes down that an open tree has a part there, and returns the level of it.
+    /// Extends an open tree to a part. Returns the level of the part.
     fn grow_for(&mut self, start: u64, len: u64) -> Result<u32, TreeError> {
         let end = start.saturating_add(len);
         let no = TreeError::NotASubtree { offset: start, end, total: self.total.max(end) };
@@ -197,14 +204,14 @@ impl<'m> Tree<'m> {
         Ok((full / CHUNK_BYTES).ilog2())
     }
 
-    /// Puts a node where it belongs, and merges what can be merged. False: there is one already.
+    /// Inserts a node, and merges what can be merged. Returns false if it is there already.
     fn insert(&mut self, mut level: u32, mut index: u64, mut cv: ChainingValue) -> bool {
         loop {
             let nodes = self.nodes(level);
             if nodes > self.tops {
                 let sibling = index ^ 1;
                 if sibling >= nodes && !self.is_open {
-                    // No right neighbour: it stands for its parent.
+                    // Without a right neighbour, it stands for its parent.
                     (level, index) = (level + 1, index / 2);
                     continue;
                 }
@@ -216,16 +223,16 @@ impl<'m> Tree<'m> {
                 }
             }
             return match self.pending.entry((level, index)) {
-                Entry::Vacant(place) => {
+                btree_map::Entry::Vacant(place) => {
                     place.insert(cv);
                     true
                 }
-                Entry::Occupied(_) => false,
+                btree_map::Entry::Occupied(_) => false,
             };
         }
     }
 
-    /// Nothing more comes: now there is an end, nodes without a right neighbour are known.
+    /// Fixes the end: now nodes without a right neighbour are known.
     fn close(&mut self) {
         if std::mem::take(&mut self.is_open) {
             for ((level, index), cv) in std::mem::take(&mut self.pending) {
@@ -234,11 +241,11 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// The digest, once every byte is covered.
+    /// Returns the digest, if every byte is covered.
     ///
     /// # Errors
     ///
-    /// [`TreeError::Incomplete`] when a part is missing or some overlap.
+    /// [`TreeError::Incomplete`] if a part is missing, or two overlap.
     pub fn finish(mut self) -> Result<Digest, TreeError> {
         self.close();
         let mut nodes = self.pending.into_iter();
@@ -247,13 +254,13 @@ impl<'m> Tree<'m> {
                 if !self.overlaps && l == r && self.chunks.div_ceil(1 << l) == 2 =>
             {
                 let mode = self.mode.hazmat();
-                Ok(Digest::new(hazmat::merge_subtrees_root_xof(&left, &right, mode)))
+                Ok(Digest::of_output(hazmat::merge_subtrees_root_xof(&left, &right, mode)))
             }
             _ => Err(TreeError::Incomplete),
         }
     }
 
-    /// The chaining value of a tree over a range.
+    /// Returns the chaining value of a tree over a range.
     pub(crate) fn finish_range(self) -> Result<Subtree, TreeError> {
         let mut nodes = self.pending.into_iter();
         match (nodes.next(), nodes.next()) {
@@ -264,12 +271,12 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// Where the input ends, as far as is known, in bytes.
+    /// End of the input as far as it is known, in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.total
     }
 
-    /// Nodes at `level`.
+    /// Number of nodes at `level`.
     fn nodes(&self, level: u32) -> u64 {
         self.chunks.div_ceil(1 << level)
     }
@@ -317,7 +324,7 @@ mod tests {
                                 let (at, bytes) = (part.start as u64, &data[part]);
                                 tree.add(Subtree::hash(mode, at, bytes)).unwrap();
                             }
-                            assert_eq!(tree.finish().unwrap().hash(), expected, "{len} by {block}");
+                            assert_eq!(tree.finish().unwrap().hash(), Some(expected), "{len} by {block}");
                         }
                     }
                 }
@@ -335,7 +342,7 @@ mod tests {
         {
             tree.add(Subtree::hash(&mode, at as u64, &data[at..at + len])).unwrap();
         }
-        assert_eq!(tree.finish().unwrap().hash(), blake3::hash(&data));
+        assert_eq!(tree.finish().unwrap().hash(), Some(blake3::hash(&data)));
     }
 
     #[test]
@@ -368,7 +375,7 @@ mod tests {
         for at in [1024, 2048, 3072] {
             tree.add(part(at, 1024)).unwrap();
         }
-        assert_eq!(tree.finish().unwrap().hash(), blake3::hash(&data));
+        assert_eq!(tree.finish().unwrap().hash(), Some(blake3::hash(&data)));
     }
 
     #[test]
@@ -408,12 +415,9 @@ mod tests {
             let digest = tree.finish().unwrap();
             let mut expected = mode.hasher().update(&data).finalize_xof();
             expected.set_position(77);
-            let mut found = digest.reader();
-            found.set_position(77);
-            let (mut a, mut b) = ([0; 200], [0; 200]);
-            expected.fill(&mut a);
-            found.fill(&mut b);
-            assert_eq!(a, b);
+            let mut bytes = [0; 200];
+            expected.fill(&mut bytes);
+            assert_eq!(digest.output(77, 200).unwrap(), bytes);
         }
     }
 }

@@ -307,7 +307,7 @@ impl Walk {
     pub fn new(root: &Path, options: &WalkOptions) -> io::Result<Walk> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        let limit = limit.saturating_sub(crate::many::OTHER_DESCRIPTORS as usize);
+        let limit = limit.saturating_sub(super::OTHER_DESCRIPTORS as usize);
         let recent = (limit / 16).clamp(2, 32);
         // Each opens one besides those that are counted.
         let threads = options.threads.min(limit / 8);

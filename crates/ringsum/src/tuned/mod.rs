@@ -14,11 +14,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use blockring::{BLOCK_BYTES_MAX, DEPTH_MAX, EngineKind, POOL_THREADS_MAX, Tuning, Tunings};
+use blockring::{BLOCK_BYTES_MAX, QUEUE_DEPTH_MAX, EngineKind, POOL_THREADS_MAX, Tuning, Tunings};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Map, Value, json};
 
 pub use device::DeviceId;
+
+use crate::hash::tree::is_subtree_size;
 
 /// What the file says that it is.
 const FORMAT: &str = "ringsum-tuned";
@@ -247,7 +249,7 @@ impl Entry {
         let mut texts = texts.into_iter().chain(optional.into_iter().flatten());
         let rates = [self.bytes_per_s, self.built_in_bytes_per_s];
         let is_block =
-            self.block_bytes <= BLOCK_BYTES_MAX && crate::is_subtree_size(self.block_bytes.into());
+            self.block_bytes <= BLOCK_BYTES_MAX && is_subtree_size(self.block_bytes.into());
         let rules = [
             (!texts.any(|text| text.chars().any(char::is_control)), "a control character"),
             (is_date(&self.date), "date"),
@@ -256,7 +258,7 @@ impl Entry {
                 "engine",
             ),
             (is_block, "block_bytes"),
-            ((1..=DEPTH_MAX).contains(&self.depth), "depth"),
+            ((1..=QUEUE_DEPTH_MAX).contains(&self.depth), "depth"),
             (self.pool_threads.is_none_or(|n| (1..=POOL_THREADS_MAX).contains(&n)), "pool_threads"),
             (rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0), "a rate"),
         ];
@@ -432,5 +434,4 @@ fn replace(path: &Path, bytes: &[u8], folder: &File) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "tuned_tests.rs"]
 mod tests;

@@ -1,0 +1,179 @@
+//! The text formats of checksum files: writing a line, and reading one. Pure; no file is touched.
+//!
+//! `docs/check-format.md` specifies both, case by case. Names are bytes.
+//!
+//! ```
+//! use ringsum::Algorithm;
+//! use ringsum::checkfile::{Hints, LineEnd, Reader};
+//!
+//! # fn main() -> Result<(), ringsum::checkfile::Malformed> {
+//! let mut reader = Reader::new(Hints::new(&[], &[], Some(b"MD5SUMS")), LineEnd::Newline);
+//! let line = reader.line(b"5d41402abc4b2a76b9719d911017c592  hello\n")?;
+//! let line = line.expect("neither blank nor a comment");
+//! assert_eq!((&*line.name, line.first.algorithm), (&b"hello"[..], Algorithm::Md5));
+//! # Ok(())
+//! # }
+//! ```
+
+mod digits;
+mod listname;
+mod read;
+mod resolve;
+mod tags;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::borrow::Cow;
+
+pub use read::Reader;
+pub use resolve::{Hints, others_of};
+pub use write::{Style, escape, line_around};
+
+use crate::Algorithm;
+
+/// Shortest digest of BLAKE3 that a check accepts, in bytes. Files with a given shorter digest can be made.
+pub(crate) const DIGEST_BYTES_MIN: usize = 16;
+
+/// Longest line that is read, in bytes with its line end: 1 MiB, enough for a digest of 500,000 bytes, or
+/// the longest name that Linux opens, twice over.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// How lines end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LineEnd {
+    /// With a newline. Special characters of names are escaped.
+    #[default]
+    Newline,
+    /// With NUL. Nothing in a name is escaped.
+    Nul,
+}
+
+/// A line: one file and the digests that it should have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The digest; the first one of a line of `hashdeep`.
+    pub first: Expected,
+    /// The other digests of such a line.
+    pub more: Vec<Expected>,
+    /// Whether only the length of the first digest tells its algorithm.
+    pub is_assumed: bool,
+    /// Length that the file should have, in bytes.
+    pub size: Option<u64>,
+    /// The file's name, without escapes.
+    pub name: Vec<u8>,
+    /// The name as it is in the line, with the leading backslash if it is escaped.
+    pub listed: Vec<u8>,
+}
+
+/// A digest that a file should have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Of BLAKE2b, with its length.
+    pub algorithm: Algorithm,
+    /// As long as those of the algorithm; of BLAKE3, at least 16 bytes.
+    pub digest: Vec<u8>,
+}
+
+/// A line before its algorithms are resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ParsedLine<'a> {
+    first: ParsedDigest,
+    more: Vec<ParsedDigest>,
+    size: Option<u64>,
+    name: Cow<'a, [u8]>,
+    listed: Cow<'a, [u8]>,
+}
+
+/// A digest as it is in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ParsedDigest {
+    /// Its algorithm, whose length it has; `None` if the line does not tell.
+    algorithm: Option<Algorithm>,
+    /// At least one byte.
+    digest: Vec<u8>,
+}
+
+/// Why a line is malformed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Longer than [`LINE_BYTES_MAX`].
+    #[error("the line is longer than {LINE_BYTES_MAX} bytes")]
+    TooLong,
+    /// Neither `HASH  NAME` nor `TAG (NAME) = HASH`.
+    #[error("neither `HASH  NAME` nor `TAG (NAME) = HASH`")]
+    Shape,
+    /// Its algorithm is not supported.
+    #[error("its algorithm is {0}, which is not supported")]
+    Unsupported(String),
+    /// Its algorithm is not an accepted one.
+    #[error("its algorithm is {found}, not {wanted}")]
+    OtherAlgorithm {
+        /// That of the line.
+        found: Algorithm,
+        /// The accepted ones.
+        wanted: String,
+    },
+    /// Written by `cksum` or `sum` without an algorithm: `NUMBER NUMBER NAME`.
+    #[error("it has a CRC or sum of `cksum` or `sum`, which is not supported")]
+    Cksum,
+    /// Written in a mode of `shasum` that hashes other bytes than those of the file.
+    #[error(
+        "`{0}` before the name: a mode of shasum that hashes other bytes than those of the file"
+    )]
+    Mode(char),
+    /// An odd number of digits.
+    #[error("the hash has {0} hexadecimal digits, and an even number is needed")]
+    OddDigits(usize),
+    /// A digest without the length of its algorithm.
+    #[error("the hash has {bytes} bytes, and {algorithm} has {}", length_of(*.algorithm))]
+    Length {
+        /// Its algorithm.
+        algorithm: Algorithm,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A digest whose length no algorithm has.
+    #[error("the hash has {digits} hexadecimal digits ({0} bytes), which no supported algorithm has", digits = 2 * .0)]
+    NoLength(usize),
+    /// A digest whose length none of the requested algorithms has.
+    #[error("the hash has {bytes} bytes, which none of these has: {requested}")]
+    NotRequested {
+        /// Its length.
+        bytes: usize,
+        /// The requested algorithms.
+        requested: String,
+    },
+    /// A digest that several algorithms may have made.
+    #[error("a hash of {bytes} bytes may be {candidates}: choose with -a ALGORITHM")]
+    Ambiguous {
+        /// Its length.
+        bytes: usize,
+        /// Those algorithms.
+        candidates: String,
+    },
+    /// A digest that is neither hexadecimal nor base64.
+    #[error("the hash is not hexadecimal")]
+    DigestDigits,
+    /// An unknown header of `hashdeep`.
+    #[error("neither `%%%% HASHDEEP-1.0` nor a list of columns that ends with `filename`")]
+    Header,
+    /// In an escaped name, a backslash that is not followed by a backslash, `n` or `r`.
+    #[error("a backslash in an escaped name is not followed by `\\`, `n` or `r`")]
+    Escape,
+    /// A NUL, which no file name contains.
+    #[error("the name contains a NUL")]
+    Nul,
+    /// No name.
+    #[error("the name is empty")]
+    NoName,
+}
+
+/// The length of an algorithm's digests in bytes, in words.
+fn length_of(algorithm: Algorithm) -> String {
+    match algorithm {
+        Algorithm::Blake3 => format!("{DIGEST_BYTES_MIN} or more"),
+        other => other.bytes().to_string(),
+    }
+}

@@ -1,0 +1,108 @@
+//! The files of one device, from the dispatcher to the worker pool.
+
+use blockring::{Plan, RunOptions};
+
+use super::cached;
+use super::dispatch::Run;
+use super::job::{ActiveJob, hash_separately};
+use super::queue::Queue;
+use super::shares::DeviceShare;
+use super::worker_pool::WorkerPool;
+use super::Phase;
+use crate::files::OTHER_DESCRIPTORS;
+
+/// With fewer descriptors, one thread does everything. (16 threads with 16 descriptors, each with a ring,
+/// waited for a file without success in one of four runs.)
+const DESCRIPTORS_MIN: u64 = 6;
+
+pub(super) type Batch<T> = Vec<ActiveJob<T>>;
+
+/// The jobs of one device.
+pub(super) struct DeviceQueue<T> {
+    pub(super) share: DeviceShare,
+    pub(super) batches: Queue<Batch<T>>,
+    /// Large files that are not in the page cache.
+    pub(super) large: Queue<LargeJob<T>>,
+}
+
+/// Work for a thread that reads large files.
+pub(super) enum LargeJob<T> {
+    /// The next file.
+    File(ActiveJob<T>),
+    /// Parts of a file that another thread has begun.
+    Help,
+}
+
+impl<T> DeviceQueue<T> {
+    pub(super) fn new(share: DeviceShare) -> DeviceQueue<T> {
+        DeviceQueue { share, batches: Queue::default(), large: Queue::default() }
+    }
+
+    pub(super) fn push(&self, batch: Batch<T>) {
+        self.batches.push(batch);
+    }
+
+    pub(super) fn close(&self) {
+        self.batches.close();
+    }
+
+    /// Whether its threads will soon have nothing to do.
+    pub(super) fn is_hungry(&self) -> bool {
+        self.batches.len() < 4
+    }
+
+    /// The next large file that no thread has begun.
+    pub(super) fn next_large(&self) -> Option<ActiveJob<T>> {
+        loop {
+            match self.large.try_pop()? {
+                LargeJob::File(job) => return Some(job),
+                LargeJob::Help => {}
+            }
+        }
+    }
+}
+
+/// Hashes the files of a queue one after another, each on its own.
+pub(super) fn work_separately<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
+    while let Some(batch) = queue.batches.pop(&mut || ()) {
+        if run.is_stopped() {
+            return;
+        }
+        batch.into_iter().for_each(|job| hash_separately(run, job));
+    }
+}
+
+/// Works on a queue until it is empty and closed.
+pub(super) fn work<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
+    let Some((batch, samples)) = cached::first_to_read(run, queue) else { return };
+    let plan = Plan::choose_for_files(&samples, &queue.share.config, &RunOptions::default());
+    drop(samples);
+    match plan {
+        Ok(plan) => {
+            let plan = match queue.share.small_bytes {
+                Some(bytes) => plan.limit_small(bytes / 2),
+                None => plan,
+            };
+            (run.options.on_plan)(&plan, Phase::Start);
+            plan.timed("a device".as_ref(), || WorkerPool::work(run, queue, &plan, batch));
+            (run.options.on_plan)(&plan, Phase::End);
+        }
+        // Explicit options are not available for these files. Each reports so, or is an exception.
+        Err(_) => {
+            batch.into_iter().for_each(|job| hash_separately(run, job));
+            work_separately(run, queue);
+        }
+    }
+}
+
+/// Whether there are so few descriptors that one thread has to do everything: others would hold those that
+/// it waits for.
+pub(super) fn descriptors_are_few() -> bool {
+    descriptors() < DESCRIPTORS_MIN
+}
+
+/// Descriptors for files and rings: a quarter of what the process may have. Half are for walks.
+pub(super) fn descriptors() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
+}

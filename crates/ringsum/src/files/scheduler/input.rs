@@ -1,0 +1,205 @@
+//! A file to hash: where it is, and opening it as the kind of file that it was listed as.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use blockring::{CacheMode, ErrorKind, Fingerprint, Source, SourceKind};
+use rustix::fs::{FileType, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::{Failure, Replacement};
+use crate::Algorithms;
+use crate::files::{long_path, walk};
+
+/// A file to hash.
+pub struct InputFile {
+    /// Where it is.
+    pub location: Location,
+    /// The device number of its file system (`st_dev`).
+    pub device: u64,
+    /// Its inode number, by which files are sorted.
+    pub inode: u64,
+    /// Whether it is a regular file. Others are hashed by [`FilesOptions::hash_one`].
+    ///
+    /// [`FilesOptions::hash_one`]: super::FilesOptions::hash_one
+    pub is_regular: bool,
+    /// Whether it is hashed by [`FilesOptions::hash_one`] even if it is a regular file.
+    ///
+    /// [`FilesOptions::hash_one`]: super::FilesOptions::hash_one
+    pub is_separate: bool,
+    /// Whether more of BLAKE3's output is needed than its first 32 bytes
+    /// ([`Digest::output`](crate::Digest::output)). Without it, short files are hashed side by side.
+    pub extended: bool,
+    /// Its algorithms, if they differ from those of the run.
+    pub algorithms: Option<Algorithms>,
+}
+
+/// Where a file is.
+pub enum Location {
+    /// An entry of a walk.
+    Entry(walk::Entry),
+    /// A path of any length.
+    Path(PathBuf),
+}
+
+impl From<walk::Entry> for InputFile {
+    /// A regular file of a tree.
+    fn from(entry: walk::Entry) -> InputFile {
+        let (device, inode) = (entry.device(), entry.inode());
+        InputFile {
+            location: Location::Entry(entry),
+            device,
+            inode,
+            is_regular: true,
+            is_separate: false,
+            extended: false,
+            algorithms: None,
+        }
+    }
+}
+
+impl InputFile {
+    /// The file that a path names, after one `stat`; `None` for a directory.
+    ///
+    /// # Errors
+    ///
+    /// The error of `stat`.
+    pub fn from_path(path: &Path) -> io::Result<Option<InputFile>> {
+        let stat = long_path::stat(path)?;
+        let file_type = FileType::from_raw_mode(stat.st_mode);
+        Ok((!file_type.is_dir()).then(|| InputFile {
+            location: Location::Path(path.to_owned()),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            is_regular: file_type.is_file(),
+            is_separate: false,
+            extended: false,
+            algorithms: None,
+        }))
+    }
+
+    /// Opens a regular file. A FIFO that has replaced it does not block, and a link that has replaced an
+    /// entry of a tree is not followed.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened, or is not a regular file any more.
+    pub fn open(&self) -> Result<Source, Failure> {
+        let file = match self.open_with(OFlags::NONBLOCK) {
+            // Another process has a lease on it, and is being asked to give it up.
+            Err(Failure::Open(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.open_leased()
+            }
+            opened => opened,
+        };
+        file.and_then(|file| regular(Source::from_exclusive(file, "", CacheMode::Buffered)))
+    }
+
+    /// Waits for the process that has a lease on the file; but not for a FIFO that may replace it
+    /// meanwhile, so it opens the inode that it has seen to be a regular file, whatever its name leads to.
+    fn open_leased(&self) -> Result<File, Failure> {
+        let seen = self.open_with(OFlags::PATH)?;
+        let stat = rustix::fs::fstat(&seen).map_err(|error| Failure::Open(error.into()))?;
+        let replacement = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => None,
+            FileType::Directory => Some(Replacement::Directory),
+            FileType::Symlink => Some(Replacement::Link),
+            FileType::Fifo => Some(Replacement::Source(SourceKind::Pipe)),
+            FileType::Socket => Some(Replacement::Source(SourceKind::Socket)),
+            FileType::BlockDevice => Some(Replacement::Source(SourceKind::BlockDevice)),
+            _ => Some(Replacement::Source(SourceKind::CharDevice)),
+        };
+        if let Some(replacement) = replacement {
+            return Err(Failure::Replaced(replacement));
+        }
+        let reopened = format!("/proc/self/fd/{}", seen.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(reopened, flags, rustix::fs::Mode::empty());
+        opened.map(File::from).map_err(|error| Failure::Open(error.into()))
+    }
+
+    /// Opens it for direct reads; if it refuses those, for any.
+    pub(super) fn open_direct(&self) -> Result<Source, Failure> {
+        let refusals = [Some(Errno::INVAL), Some(Errno::AGAIN)];
+        match self.open_with(OFlags::DIRECT | OFlags::NONBLOCK) {
+            Ok(file) => regular(Source::from_exclusive(file, "", CacheMode::Direct)),
+            Err(Failure::Open(error)) if refusals.contains(&Errno::from_io_error(&error)) => {
+                self.open()
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn open_with(&self, flags: OFlags) -> Result<File, Failure> {
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | flags;
+        let file = match &self.location {
+            Location::Entry(entry) => entry.open(flags),
+            Location::Path(path) => long_path::open(path, flags | OFlags::CLOEXEC),
+        };
+        file.map(File::from).map_err(|error| self.open_failure(error))
+    }
+
+    fn open_failure(&self, error: io::Error) -> Failure {
+        let Location::Entry(entry) = &self.location else { return Failure::Open(error) };
+        if entry.is_link_now(&error) {
+            return Failure::Replaced(Replacement::Link);
+        }
+        match error.get_ref().is_some_and(|error| error.is::<walk::Swapped>()) {
+            true => Failure::Replaced(Replacement::Parent),
+            false => Failure::Open(error),
+        }
+    }
+
+    /// Makes a failure of an opened file more precise: if the file changed, its name may lead to another
+    /// file now, or to none.
+    pub fn explain(&self, source: &Source, failure: Failure) -> Failure {
+        if !matches!(failure, Failure::Read(ErrorKind::Changed(_))) {
+            return failure;
+        }
+        let moved = source.moved(self.stat().map(|stat| (stat.st_dev, stat.st_ino)));
+        moved.map_or(failure, |change| Failure::Read(ErrorKind::Changed(change)))
+    }
+
+    /// Releases the descriptor of its directory.
+    pub(super) fn release(&mut self) {
+        if let Location::Entry(entry) = &mut self.location {
+            entry.forget_directory();
+        }
+    }
+
+    /// Its device number and fingerprint, by its name.
+    pub(super) fn fingerprint(&self) -> Option<(u64, Fingerprint)> {
+        let stat = self.stat().ok()?;
+        let fingerprint = Fingerprint {
+            inode: stat.st_ino,
+            mode: stat.st_mode,
+            len: stat.st_size as u64,
+            mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
+        };
+        Some((stat.st_dev, fingerprint))
+    }
+
+    fn stat(&self) -> io::Result<Stat> {
+        match &self.location {
+            Location::Entry(entry) => entry.stat(),
+            Location::Path(path) => long_path::stat(path),
+        }
+    }
+}
+
+/// A regular file, and not something that has replaced it.
+fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> {
+    match source {
+        Ok(source) if source.kind() == SourceKind::File => Ok(source),
+        Ok(source) => Err(Failure::Replaced(Replacement::Source(source.kind()))),
+        Err(error) => match error.into_parts().1 {
+            ErrorKind::Open(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                Err(Failure::Replaced(Replacement::Directory))
+            }
+            kind => Err(Failure::Read(kind)),
+        },
+    }
+}

@@ -1,0 +1,379 @@
+//! The scheduler: hashes many files in parallel, and reports them in the order they were given.
+//!
+//! ```text
+//!  jobs ─▶ dispatch ─▶ a queue for each device ─▶ worker pool: open, stat, read ──▶ reorder ─▶ report
+//!          (numbers)   sorted by inode            large files: rings shared         buffer
+//!                                                 by several threads
+//! ```
+//!
+//! Jobs are numbered as they come. The files of each device have a queue and a worker pool of their own,
+//! so that a slow device does not hold up another. Within a queue, files are sorted by inode, some
+//! thousand at a time: as a rule, that is the order in which they lie on the device. Finished jobs wait in
+//! the reorder buffer until all earlier ones have been reported.
+
+mod cached;
+mod device;
+mod dispatch;
+mod file_state;
+mod input;
+mod job;
+mod queue;
+mod reorder_buffer;
+mod retry_queue;
+mod shares;
+mod short_files;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod worker;
+mod worker_pool;
+
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use blockring::{BadRange, Change, Config, ErrorKind, Fingerprint, Plan, Source, SourceKind};
+use rustix::io::Errno;
+
+use self::dispatch::Run;
+pub use self::input::{InputFile, Location};
+pub use self::reorder_buffer::StopHandle;
+pub use self::shares::small_threads_max;
+use crate::hash::tree::is_subtree_size;
+use crate::{Algorithms, Digest, Digests, Error, Options, TreeError};
+
+/// Most jobs between being dispatched and being reported. Together with
+/// [`Memory::limit_bytes`](blockring::Memory::limit_bytes) and the buffers of the threads, this bounds the
+/// memory of a run: names, digests, and results of `stat`.
+const UNREPORTED_MAX: usize = if cfg!(test) { 512 } else { 16_384 };
+
+/// Threads of a device that open and read small files, unless it is rotational. 16 and 32 of them read a
+/// cold tree in the same time, 8 took 10 % longer; each has up to 64 files in flight.
+const SMALL_THREADS: usize = 16;
+
+/// Upper limit of [`FilesOptions::small_threads`].
+pub const SMALL_THREADS_MAX: usize = 1024;
+
+/// A job: something to report in order, with or without a file to hash.
+pub struct Job<T> {
+    /// The caller's.
+    pub tag: T,
+    /// The file to hash.
+    pub file: Option<InputFile>,
+}
+
+impl<T> Job<T> {
+    /// Memory until it is reported, without what its tag owns, in bytes. `algorithms`: those of its file.
+    fn bytes(&self, algorithms: &Algorithms) -> usize {
+        // (One digest is stored in the outcome itself.)
+        let digests = match (&self.file, algorithms.as_slice()) {
+            (None, _) | (_, [_]) => 0,
+            (_, all) => all.iter().map(|a| size_of::<Digest>() + a.bytes()).sum(),
+        };
+        let name = match self.file.as_ref().map(|file| &file.location) {
+            None => 0,
+            // Each may be the only one of its directory.
+            Some(Location::Entry(entry)) => entry.name().len() + DIRECTORY_BYTES,
+            Some(Location::Path(path)) => path.as_os_str().len(),
+        };
+        size_of::<Outcome<T>>() + name + digests
+    }
+}
+
+/// Memory of a directory of a walk, besides its name, in bytes.
+const DIRECTORY_BYTES: usize = 256;
+
+/// A finished job.
+pub struct Outcome<T> {
+    /// The job.
+    pub job: Job<T>,
+    /// Its result; `None` if there was no file to hash.
+    pub result: Option<Result<Hashed, Failure>>,
+}
+
+/// The digests of a file, and the file's state when it was opened.
+#[derive(Debug)]
+pub struct Hashed {
+    /// The digests.
+    pub digests: Digests,
+    /// Whether they were not computed but supplied by [`FilesOptions::cached`].
+    pub is_cached: bool,
+    /// The file's fingerprint; `None` if it does not tell whether the content has changed: for anything
+    /// but a regular file, for files of pseudo file systems such as `/proc` and `/sys`, and for input that
+    /// was not read from its start.
+    pub fingerprint: Option<Fingerprint>,
+    /// The device number of its file system.
+    pub device: u64,
+}
+
+impl Hashed {
+    /// The digests of `source`.
+    pub fn new(digests: Digests, source: &Source) -> Hashed {
+        let hashed = Hashed::of_file(digests, source);
+        match source.is_pseudo() {
+            true => Hashed { fingerprint: None, ..hashed },
+            false => hashed,
+        }
+    }
+
+    /// The same for a source that is known not to lie on a pseudo file system.
+    fn of_file(digests: Digests, source: &Source) -> Hashed {
+        let (fingerprint, device) = (Hashed::fingerprint_of(source), source.device());
+        Hashed { digests, is_cached: false, fingerprint, device }
+    }
+
+    fn fingerprint_of(source: &Source) -> Option<Fingerprint> {
+        let is_whole = source.kind() == SourceKind::File && source.start() == 0;
+        is_whole.then(|| source.fingerprint())
+    }
+}
+
+/// Why a file has no digest.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It could not be opened.
+    #[error("{0}")]
+    Open(io::Error),
+    /// Something else has replaced the regular file that was listed.
+    #[error("replaced: {0}")]
+    Replaced(Replacement),
+    /// It could not be read whole and unchanged.
+    #[error("{0}")]
+    Read(#[from] ErrorKind),
+    /// Its parts do not make a whole.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// It has ranges that cannot be read, and was scanned for all of them.
+    #[error("{0}")]
+    Unreadable(BadRanges),
+    /// Another reason, from [`FilesOptions::hash_one`] as a rule.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What replaced a regular file between its listing and its opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Replacement {
+    /// A device, a pipe, a socket.
+    #[error("it was listed as a regular file and is {0} now")]
+    Source(SourceKind),
+    /// A directory.
+    #[error("it was listed as a regular file and is a directory now")]
+    Directory,
+    /// A symbolic link, which was not followed.
+    #[error("it was listed as a regular file and is a symbolic link now")]
+    Link,
+    /// The directory that holds it was replaced.
+    #[error("its directory is not the one that was listed")]
+    Parent,
+}
+
+impl Failure {
+    /// Whether there is no such file.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Failure::Open(error) | Failure::Read(ErrorKind::Open(error)) => {
+                error.kind() == io::ErrorKind::NotFound
+            }
+            _ => false,
+        }
+    }
+
+    /// How the file changed while it was read, if that is the reason.
+    pub fn change(&self) -> Option<Change> {
+        match self {
+            Failure::Read(kind) => kind.change(),
+            Failure::Replaced(_) => Some(Change::Replaced),
+            _ => None,
+        }
+    }
+
+    /// Whether there were too many open files, so that waiting may help.
+    fn is_out_of_descriptors(&self) -> bool {
+        let Failure::Open(error) = self else { return false };
+        matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Read(error) => Failure::Read(error.into_parts().1),
+            Error::Tree(error) => Failure::Tree(error),
+            error @ Error::NothingRead => Failure::Other(error.to_string()),
+        }
+    }
+}
+
+/// The ranges of a file that cannot be read.
+#[derive(Debug, Default)]
+pub struct BadRanges {
+    /// The first [`BAD_RANGES_MAX`], in order.
+    pub first: Vec<BadRange>,
+    /// Number of ranges.
+    pub count: u64,
+    /// Number of bytes in them.
+    pub bytes: u64,
+}
+
+/// Most ranges that are kept of one file: 6 MB of memory.
+pub const BAD_RANGES_MAX: usize = 100_000;
+
+impl BadRanges {
+    /// Adds the next range.
+    pub fn add(&mut self, range: BadRange) {
+        self.count += 1;
+        self.bytes += range.len;
+        if self.first.len() < BAD_RANGES_MAX {
+            self.first.push(range);
+        }
+    }
+}
+
+impl fmt::Display for BadRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadRanges { count, bytes, .. } = self;
+        let ranges = if *count == 1 { "range" } else { "ranges" };
+        write!(f, "{bytes} bytes in {count} {ranges} cannot be read, so it has no hash")
+    }
+}
+
+/// How to hash many files.
+pub struct FilesOptions<'a, T> {
+    /// How to hash and to read.
+    pub hash: &'a Options,
+    /// Threads of each device that open and read small files, 1 to [`small_threads_max`]. Default: 16, or
+    /// as many as the memory limit allows; 1 on a rotational device. Large files have as many more as
+    /// there are cores, at most 4.
+    pub small_threads: Option<usize>,
+    /// Report each job as soon as it is finished, not in order.
+    pub unordered: bool,
+    /// Returns how much memory a tag owns, in bytes.
+    pub tag_bytes: fn(&T) -> usize,
+    /// Returns the hash of a file that is not to be read. Called before the file is opened.
+    pub cached: Option<Cached<'a, T>>,
+    /// Hashes a file that cannot share readers with others: everything but regular files, and whatever
+    /// has to be read differently from the rest of its device. Called on one thread at a time, as a rule.
+    pub hash_one: HashOne<'a, T>,
+    /// Returns after which time to read a file again that has changed while it was read. `None`: the file
+    /// has failed.
+    pub retry_after: Option<RetryAfter<'a, T>>,
+    /// Called with the plan of each device, before and after its files are read.
+    pub on_plan: &'a (dyn Fn(&Plan, Phase) + Sync),
+    /// Called with bytes that were hashed, and for each finished file.
+    pub progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+impl<'a, T> FilesOptions<'a, T> {
+    /// Reports in order; no file is cached or read again.
+    pub fn new(hash: &'a Options, hash_one: HashOne<'a, T>) -> FilesOptions<'a, T> {
+        FilesOptions {
+            hash,
+            small_threads: None,
+            unordered: false,
+            tag_bytes: |_| 0,
+            cached: None,
+            hash_one,
+            retry_after: None,
+            on_plan: &|_, _| (),
+            progress: &|_| (),
+        }
+    }
+}
+
+/// Returns the BLAKE3 hash of a file that has not changed since it was computed. The arguments are the
+/// tag, the device number, and the fingerprint.
+pub type Cached<'a, T> = &'a (dyn Fn(&T, u64, &Fingerprint) -> Option<[u8; 32]> + Sync);
+
+/// Returns after which time to read a file again. The arguments are the job and the number of retries so
+/// far.
+pub type RetryAfter<'a, T> = &'a (dyn Fn(&Job<T>, u32) -> Option<Duration> + Sync);
+
+/// Hashes one file.
+pub type HashOne<'a, T> = &'a (dyn Fn(&Job<T>) -> Result<Hashed, Failure> + Sync);
+
+/// When [`FilesOptions::on_plan`] is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing has been read yet.
+    Start,
+    /// All files of the device have been read.
+    End,
+}
+
+/// A step forward.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress {
+    /// This many bytes were hashed.
+    Bytes(u64),
+    /// A file is finished.
+    File {
+        /// Its length, if its hash was cached; otherwise 0.
+        cached_bytes: u64,
+    },
+}
+
+/// Something that may end a run early, on a thread of its own.
+pub trait Watch: Sync {
+    /// Waits for a reason to stop, or for [`end`](Watch::end).
+    fn watch(&self, stop: &StopHandle<'_>);
+
+    /// Called when the run is over.
+    fn end(&self);
+}
+
+/// Hashes the files of `jobs`, and calls `report` with each job in order: one call after another, but from
+/// any thread. `report` may stop the run. A `None` among the jobs says that the next one may take a while,
+/// so that earlier ones should not wait for it.
+///
+/// A file that fails has a [`Failure`], and the run continues.
+///
+/// # Errors
+///
+/// The error with which `report` stopped the run.
+///
+/// # Panics
+///
+/// If a job was lost, which is a bug: a list without it would be worse.
+pub fn hash_files<T: Send, E: Send>(
+    jobs: impl Iterator<Item = Option<Job<T>>>,
+    options: &FilesOptions<'_, T>,
+    report: impl FnMut(Outcome<T>) -> Result<(), E> + Send,
+    watch: Option<&dyn Watch>,
+) -> Result<(), E> {
+    let report = Mutex::new((report, None));
+    let deliver = |outcome| {
+        let (report, failed) = &mut *lock(&report);
+        match report(outcome) {
+            Ok(()) => true,
+            Err(error) => {
+                failed.get_or_insert(error);
+                false
+            }
+        }
+    };
+    Run::new(options, &deliver).run(jobs, watch);
+    match report.into_inner().unwrap_or_else(PoisonError::into_inner).1 {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Whether files can share readers with this configuration. Some options only fit a single file: with
+/// them, each file is hashed by [`FilesOptions::hash_one`].
+pub fn supports_sharing(config: &Config) -> bool {
+    use blockring::EngineKind::{Mmap, Null, Stream};
+    let io = &config.io;
+    !io.in_order
+        && io.block_bytes.is_none_or(|bytes| is_subtree_size(bytes.into()))
+        && !matches!(io.engine, Some(Mmap | Null | Stream))
+        && !config.uring.fixed_file
+        && io.workers.is_none()
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

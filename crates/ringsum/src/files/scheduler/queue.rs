@@ -1,0 +1,107 @@
+//! A queue between threads that can be closed.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::lock;
+
+/// How long a thread keeps its memory while it waits.
+const IDLE_TIME: Duration = Duration::from_millis(100);
+
+/// A queue that can be closed.
+pub(super) struct Queue<X> {
+    state: Mutex<State<X>>,
+    changed: Condvar,
+}
+
+struct State<X> {
+    items: VecDeque<X>,
+    is_closed: bool,
+    /// Threads that wait for an item.
+    waiting: u32,
+}
+
+impl<X> Default for Queue<X> {
+    fn default() -> Self {
+        let state = State { items: VecDeque::new(), is_closed: false, waiting: 0 };
+        Queue { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+impl<X> Queue<X> {
+    fn state(&self) -> MutexGuard<'_, State<X>> {
+        lock(&self.state)
+    }
+
+    pub(super) fn push(&self, item: X) {
+        self.insert(|items| items.push_back(item));
+    }
+
+    /// Inserts an item before all others.
+    pub(super) fn push_front(&self, item: X) {
+        self.insert(|items| items.push_front(item));
+    }
+
+    fn insert(&self, insert: impl FnOnce(&mut VecDeque<X>)) {
+        let mut state = self.state();
+        insert(&mut state.items);
+        // (Notifying is a system call.)
+        if state.waiting > 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.state().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn try_pop(&self) -> Option<X> {
+        self.state().items.pop_front()
+    }
+
+    /// Waits until there is an item. Returns false if the queue is empty and closed. `idle` is called if
+    /// the wait takes long.
+    pub(super) fn wait(&self, idle: &mut dyn FnMut()) -> bool {
+        let mut state = self.state();
+        state.waiting += 1;
+        let mut is_idle = false;
+        while state.items.is_empty() && !state.is_closed {
+            let time = if is_idle { Duration::MAX } else { IDLE_TIME };
+            let waited = self.changed.wait_timeout(state, time);
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if timeout.timed_out() && !is_idle {
+                drop(state);
+                idle();
+                is_idle = true;
+                state = self.state();
+            }
+        }
+        state.waiting -= 1;
+        !state.items.is_empty()
+    }
+
+    /// Waits for the next item; `None` if the queue is empty and closed. `idle` is called if the wait
+    /// takes long.
+    pub(super) fn pop(&self, idle: &mut dyn FnMut()) -> Option<X> {
+        loop {
+            match (self.wait(idle), self.try_pop()) {
+                (_, Some(item)) => return Some(item),
+                (true, None) => {}
+                (false, None) => return None,
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state().items.len()
+    }
+
+    /// Whether there are more items than threads that wait for one.
+    pub(super) fn is_behind(&self) -> bool {
+        let state = self.state();
+        state.items.len() > state.waiting as usize
+    }
+}

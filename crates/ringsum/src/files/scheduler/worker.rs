@@ -1,0 +1,297 @@
+//! One thread of a worker pool: opens the files of a batch, decides how each is read, and hashes them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use blockring::{Block, CacheMode, ErrorKind, FileQueue, QueueReader, QueuedFile, ReaderKind, RunOptions, Source};
+
+use super::cached::without_cached;
+use super::device::{Batch, LargeJob};
+use super::file_state::FileState;
+use super::job::{ActiveJob, OpenMode, finish_opened, hash_separately, open};
+use super::short_files::ShortFiles;
+use super::worker_pool::WorkerPool;
+use super::{Failure, Hashed, Progress, lock};
+use crate::hash::{digest_planned, digest_whole};
+
+/// Files in the page cache are spread over all cores from this length on: to plan for that and to start
+/// threads takes 0.4 ms, in which one core hashes 2 MiB.
+const SPREAD_BYTES_MIN: u64 = 64 << 20;
+
+/// And as long as the other cores have enough to do, only from this length on: one thread takes 0.2 s for
+/// it, about as long as others for the files that may wait in the reorder buffer. (A block on the thread
+/// that read it takes 0.16 s of processor time for each GB, several threads take 0.18 to 0.21.)
+const SPREAD_ALWAYS_BYTES: u64 = 1 << 30;
+
+/// After this many files in a row that were not in the page cache, or that were, the next ones are
+/// expected to be the same; and how often that is checked.
+const STREAK_MIN: u32 = 8;
+const STREAK_CHECK: u32 = 32;
+
+/// Why a file is not read to its end after a stop. It is not reported.
+const STOPPED: &str = "the run was stopped";
+
+/// How a file is read.
+enum Route {
+    /// In the page cache, or not worth a ring: on this thread.
+    Cached,
+    /// In the page cache and long: on all cores.
+    Spread,
+    /// By the ring of this thread, together with others.
+    Ring,
+    /// By the threads for large files.
+    Large,
+    /// On its own.
+    Separately,
+    /// Later, as a batch of its own.
+    Requeue,
+}
+
+/// A file that is open and to be read by this thread.
+type OpenFile<'p, T> = QueuedFile<FileState<'p, T>>;
+
+/// One thread of a pool.
+pub(super) struct Worker<'w, 'p, 'r, T> {
+    pool: &'w WorkerPool<'p, 'r, T>,
+    ring: Reader<'w>,
+    cached: Reader<'w>,
+    /// Files that are open, to be read by the ring of this thread or from the page cache.
+    for_ring: VecDeque<OpenFile<'p, T>>,
+    for_cached: VecDeque<OpenFile<'p, T>>,
+    /// Short files, which are hashed side by side.
+    short: ShortFiles<T>,
+    /// Number of files in a row that were not in the page cache, or that were.
+    cold: u32,
+    warm: u32,
+}
+
+/// A reader of a thread, or why it is not available.
+struct Reader<'w> {
+    kind: ReaderKind,
+    reader: Result<QueueReader<'w>, ErrorKind>,
+}
+
+impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
+    pub(super) fn new(pool: &'w WorkerPool<'p, 'r, T>, kind: ReaderKind) -> Self {
+        let reader = |kind| Reader { kind, reader: pool.plan.reader(kind) };
+        Worker {
+            pool,
+            ring: reader(kind),
+            cached: reader(ReaderKind::Cached),
+            for_ring: VecDeque::new(),
+            for_cached: VecDeque::new(),
+            short: ShortFiles::new(&pool.run.options.hash.mode, pool.buffer_bytes),
+            cold: 0,
+            warm: 0,
+        }
+    }
+
+    /// Frees its memory until there is something to do.
+    pub(super) fn release(&mut self) {
+        self.short.release();
+        self.ring.release();
+        self.cached.release();
+    }
+
+    /// Hashes the files of a batch, or passes them on.
+    pub(super) fn work(&mut self, batch: Batch<T>) {
+        let pool = self.pool;
+        let run = pool.run;
+        // (On a rotational device batches are joined, so what is requeued would come back at once.)
+        let may_requeue = batch.len() > 1 && pool.small.most() > 1 && !pool.plan.is_rotational();
+        for job in without_cached(run, batch) {
+            if run.is_stopped() {
+                return;
+            }
+            if self.for_ring.len() + self.for_cached.len() >= pool.open_max {
+                self.read_open();
+            }
+            let Some((job, source)) = open(run, job, self.open_mode()) else { continue };
+            let job = match self.warm >= STREAK_MIN {
+                true => self.hash_at_once(job, &source),
+                false => Some(job),
+            };
+            let Some(job) = job else { continue };
+            let route = self.route(&job, &source, may_requeue);
+            match route {
+                Route::Cached | Route::Ring => {
+                    let state = FileState::new(run, job, &source);
+                    let files = match route {
+                        Route::Ring => &mut self.for_ring,
+                        _ => &mut self.for_cached,
+                    };
+                    files.push_back(QueuedFile { source, state });
+                }
+                Route::Large => pool.queue.large.push(LargeJob::File(job)),
+                Route::Spread => {
+                    let result = self.hash_spread(&job, &source);
+                    finish_opened(run, job, &source, result);
+                }
+                Route::Separately => hash_separately(run, job),
+                Route::Requeue => pool.queue.batches.push_front(vec![job]),
+            }
+        }
+        self.read_open();
+    }
+
+    fn open_mode(&self) -> OpenMode {
+        // (Checked every now and then whether it is still so.)
+        let expects_cold = self.cold >= STREAK_MIN && !self.cold.is_multiple_of(STREAK_CHECK);
+        match expects_cold && self.pool.plan.open_mode() == CacheMode::Direct {
+            true => OpenMode::Direct,
+            false => OpenMode::Buffered,
+        }
+    }
+
+    /// How a file is to be read.
+    fn route(&mut self, job: &ActiveJob<T>, source: &Source, may_requeue: bool) -> Route {
+        let WorkerPool { plan, queue, large, is_limited, met_cold, run, .. } = self.pool;
+        let len = source.len().unwrap_or(0);
+        let is_cold = plan.wants_ring(source);
+        if is_cold {
+            met_cold.store(true, Ordering::Relaxed);
+            (self.cold, self.warm) = (self.cold.wrapping_add(1), 0);
+        } else {
+            (self.cold, self.warm) = (0, self.warm.saturating_add(1));
+        }
+        let is_large = len > plan.small_bytes_max();
+        // Several threads can read a file only if its blocks need no order.
+        let is_shared = is_cold && run.algorithms_of(job.job()).is_blake3();
+        let others_idle = len >= SPREAD_BYTES_MIN && queue.is_hungry();
+        let is_spread = others_idle || len >= SPREAD_ALWAYS_BYTES;
+        match () {
+            // A batch of many such files would keep this thread for long, and all others waiting for room.
+            () if is_large && !is_shared && may_requeue => Route::Requeue,
+            () if !is_cold && is_spread && large.most() > 1 && !is_limited => Route::Spread,
+            () if !is_cold => Route::Cached,
+            () if is_large && !is_shared => Route::Separately,
+            () if is_large && large.most() > 0 => Route::Large,
+            () => Route::Ring,
+        }
+    }
+
+    /// Reads the files that are open, those for the ring all in flight together.
+    fn read_open(&mut self) {
+        let Worker { pool, ring, cached, for_ring, for_cached, short, .. } = self;
+        if pool.plan.is_rotational() {
+            // One after another, as they lie on the device.
+            for_ring.make_contiguous().sort_by_cached_key(|file| file.source.physical_offset());
+        }
+        for (reader, files) in [(ring, for_ring), (cached, for_cached)] {
+            if files.is_empty() {
+                continue;
+            }
+            let files = Mutex::new(std::mem::take(files));
+            let mut queue = pool.plan.queue(reader.kind, || lock(&files).pop_front());
+            if !reader.read(pool, &queue, short) {
+                let mut left = Vec::new();
+                queue.take_unfinished(|state, _| left.extend(state.take_job()));
+                drop(queue);
+                let unread = files.into_inner().unwrap_or_else(PoisonError::into_inner);
+                left.extend(unread.iter().filter_map(|file| file.state.take_job()));
+                // Each on its own: it may need less, and otherwise reports what is wrong.
+                left.into_iter().for_each(|job| hash_separately(pool.run, job));
+            }
+        }
+        short.hash(pool.run);
+    }
+
+    /// Reads large files together with other threads, until there is none for now. Returns false if there
+    /// is no ring to read with.
+    pub(super) fn read_large(&mut self, files: &FileQueue<'_, FileState<'p, T>>) -> bool {
+        let is_read = self.ring.read(self.pool, files, &mut self.short);
+        self.short.hash(self.pool.run);
+        is_read
+    }
+
+    /// Hashes a small file that is expected to be in the page cache, or buffers it to be hashed side by side
+    /// with others. Returns the job if the file is not there.
+    fn hash_at_once(&mut self, job: ActiveJob<T>, source: &Source) -> Option<ActiveJob<T>> {
+        let WorkerPool { run, plan, .. } = *self.pool;
+        let Some(len) = source.len().filter(|len| *len <= plan.small_bytes_max()) else {
+            return Some(job);
+        };
+        let is_short = self.short.accepts(run, job.job(), len);
+        let buffer = self.short.room(run, len as usize);
+        match plan.read_cached(source, buffer) {
+            Ok(false) => return Some(job),
+            Ok(true) => {
+                (run.options.progress)(Progress::Bytes(len));
+                if is_short {
+                    let buffered = self.short.buffered(len as usize);
+                    self.short.push(job, source, buffered);
+                } else {
+                    let algorithms = run.algorithms_of(job.job());
+                    let digests = digest_whole(&run.options.hash.mode, algorithms, buffer);
+                    finish_opened(run, job, source, Ok(Hashed::of_file(digests, source)));
+                }
+            }
+            Err(error) if error.is_refusal() => hash_separately(run, job),
+            Err(error) => finish_opened(run, job, source, Err(error.into())),
+        }
+        None
+    }
+
+    /// Hashes a file on all cores.
+    fn hash_spread(&self, job: &ActiveJob<T>, source: &Source) -> Result<Hashed, Failure> {
+        let WorkerPool { run, plan, .. } = *self.pool;
+        let options = run.options_of(job.job());
+        let part_of = RunOptions { part_of: Some(plan), ..RunOptions::default() };
+        let plan = crate::hash::plan(source, &options, &part_of)?;
+        let progress = |bytes| (run.options.progress)(Progress::Bytes(bytes));
+        let digests = digest_planned(&plan, source, &options, &progress)?;
+        Ok(Hashed::of_file(digests, source))
+    }
+}
+
+impl<'w> Reader<'w> {
+    /// Reads what `files` has for now. Returns false if the reader is not available.
+    fn read<'p, 'r: 'p, T: Send>(
+        &mut self,
+        pool: &WorkerPool<'p, 'r, T>,
+        files: &FileQueue<'_, FileState<'p, T>>,
+        short: &mut ShortFiles<T>,
+    ) -> bool {
+        let Ok(reader) = &mut self.reader else { return false };
+        let run = pool.run;
+        let short = RefCell::new(short);
+        let block = |state: &FileState<'p, T>, block: Block<'_>| {
+            if run.is_stopped() {
+                return Err(STOPPED.into());
+            }
+            state.update(run, *short.borrow_mut(), &block)?;
+            (run.options.progress)(Progress::Bytes(block.bytes.len() as u64));
+            Ok(())
+        };
+        let done = |state: &FileState<'p, T>, source: &Source, result: Result<(), ErrorKind>| {
+            let Some(job) = state.take_job() else { return };
+            if result.is_ok()
+                && let Some(buffered) = state.buffered()
+            {
+                return short.borrow_mut().push(job, source, buffered);
+            }
+            let result = match result {
+                Ok(()) => state.finish().map(|digests| Hashed::of_file(digests, source)),
+                // It differs from the other files of its device: it is read by a plan of its own.
+                Err(error) if error.is_refusal() => (run.options.hash_one)(job.job()),
+                Err(error) => Err(error.into()),
+            };
+            finish_opened(run, job, source, result);
+        };
+        match reader.read(files, block, done) {
+            Ok(()) => true,
+            Err(error) => {
+                self.reader = Err(error);
+                false
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        if let Ok(reader) = &mut self.reader {
+            reader.release();
+        }
+    }
+}

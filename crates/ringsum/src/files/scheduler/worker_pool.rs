@@ -1,0 +1,197 @@
+//! The threads that hash the files of one device.
+//!
+//! Threads for small files take batches from the queue of the device. They pass large files to other
+//! threads, which share them block by block: so one huge file neither waits for the rest nor holds it up.
+//! On a rotational device one thread does all of it.
+//!
+//! **Never stuck.** A large file that has been queued is read by a thread for large files, or, if none
+//! could be started, by the thread that queued it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Scope};
+
+use blockring::{FileQueue, Plan, QueuedFile, ReaderKind};
+
+use super::device::{Batch, DeviceQueue, LargeJob, descriptors, descriptors_are_few};
+use super::dispatch::Run;
+use super::file_state::FileState;
+use super::job::{OpenMode, hash_separately, open};
+use super::threads::{ThreadCount, start};
+use super::worker::Worker;
+
+/// Most threads that read large files, if there are as many cores. Each has 8 MiB in flight, and one keeps
+/// a device busy as long as it hashes faster than that delivers.
+const LARGE_THREADS_MAX: u32 = 4;
+
+/// Threads for small files, per core, as long as all of them are in the page cache.
+const WARM_THREADS_PER_CORE: u32 = 2;
+
+/// Least buffer of a thread, in bytes.
+const BUFFER_BYTES_MIN: u64 = 64 << 10;
+
+/// A file of this length is worth all threads that read large files.
+const HUGE_BYTES_MIN: u64 = 32 << 20;
+
+/// Most files that are sorted by their physical offset on a rotational device.
+const ROTATIONAL_BATCH: usize = 512;
+
+/// The threads of a device, and what they share.
+pub(super) struct WorkerPool<'p, 'r, T> {
+    pub(super) run: &'p Run<'r, T>,
+    pub(super) queue: &'p DeviceQueue<T>,
+    pub(super) plan: &'p Plan,
+    /// Large files that have been begun.
+    large_files: FileQueue<'p, FileState<'p, T>>,
+    pub(super) small: ThreadCount,
+    pub(super) large: ThreadCount,
+    /// A file was not in the page cache: threads wait for the device, and more of them help.
+    pub(super) met_cold: AtomicBool,
+    /// Threads for small files until then.
+    warm_most: u32,
+    /// Most files that one thread has open.
+    pub(super) open_max: usize,
+    /// Bytes of the buffer of a thread for small files.
+    pub(super) buffer_bytes: usize,
+    /// Whether the memory is limited.
+    pub(super) is_limited: bool,
+}
+
+impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
+    /// Works on the queue until it is empty and closed. `first`: its first batch.
+    pub(super) fn work(
+        run: &'p Run<'r, T>,
+        queue: &'p DeviceQueue<T>,
+        plan: &'p Plan,
+        first: Batch<T>,
+    ) {
+        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let most = run.options.hash.config.io.threads_max.unwrap_or(u32::MAX).max(1);
+        let share = &queue.share;
+        // Each has a ring, and a file at least.
+        let small = (share.small_threads as u64).min(descriptors() / 2).max(1) as u32;
+        // One stream, if a disk is rotational and nothing else is explicit.
+        let is_single = most == 1
+            || small == 1
+            || descriptors_are_few()
+            || (plan.is_rotational() && run.options.small_threads.is_none());
+        let fitting = |kind| (share.large_bytes / plan.reader_bytes(kind).max(1)).max(1) as u32;
+        let (small_most, large_most) = match is_single {
+            true => (1, 0),
+            false => (
+                small.min(most).min(fitting(ReaderKind::Small)),
+                cores.min(LARGE_THREADS_MAX).min(most).min(fitting(ReaderKind::Large)),
+            ),
+        };
+        let small_bytes_max = plan.small_bytes_max();
+        let buffer_bytes = share.small_bytes.map_or(small_bytes_max, |bytes| {
+            (bytes / 4).clamp(BUFFER_BYTES_MIN, small_bytes_max)
+        });
+        let mut pool = WorkerPool {
+            run,
+            queue,
+            plan,
+            large_files: plan
+                .queue(ReaderKind::Large, move || next_large(run, queue, large_most)),
+            small: ThreadCount::up_to(small_most),
+            large: ThreadCount::up_to(large_most),
+            met_cold: AtomicBool::new(false),
+            warm_most: WARM_THREADS_PER_CORE * cores,
+            open_max: open_max(small),
+            buffer_bytes: buffer_bytes as usize,
+            is_limited: share.small_bytes.is_some(),
+        };
+        thread::scope(|scope| {
+            pool.small.reserve();
+            pool.work_small(scope, Some(first));
+        });
+        // There is something left only if the rings of all threads failed.
+        let mut left = Vec::new();
+        pool.large_files.take_unfinished(|state, _| left.extend(state.take_job()));
+        left.extend(std::iter::from_fn(|| queue.next_large()));
+        left.into_iter().for_each(|job| hash_separately(run, job));
+    }
+
+    /// Starts another thread, if there is more to do than there are threads.
+    fn grow<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        let is_cold = self.met_cold.load(Ordering::Relaxed);
+        let is_explicit = self.run.options.small_threads.is_some();
+        let most = if is_cold || is_explicit { u32::MAX } else { self.warm_most };
+        if self.queue.batches.is_behind() && self.small.running() < most {
+            let bytes = self.plan.reader_bytes(ReaderKind::Small) + self.buffer_bytes as u64;
+            start(self.run, scope, &self.small, bytes, || self.work_small(scope, None));
+        }
+        if self.queue.large.is_behind() {
+            let bytes = self.plan.reader_bytes(ReaderKind::Large);
+            start(self.run, scope, &self.large, bytes, || self.work_large());
+            if self.large.running() == 0 {
+                std::iter::from_fn(|| self.queue.next_large())
+                    .for_each(|job| hash_separately(self.run, job));
+            }
+        }
+    }
+
+    fn work_small<'s>(&'s self, scope: &'s Scope<'s, '_>, first: Option<Batch<T>>) {
+        // Without threads for large files, it reads files of any length.
+        let kind = if self.large.most() > 0 { ReaderKind::Small } else { ReaderKind::Large };
+        let mut worker = Worker::new(self, kind);
+        let mut next = first.or_else(|| self.queue.batches.pop(&mut || ()));
+        while let Some(mut batch) = next {
+            if self.run.is_stopped() {
+                break;
+            }
+            self.grow(scope);
+            if self.plan.is_rotational() {
+                while batch.len() < ROTATIONAL_BATCH
+                    && let Some(more) = self.queue.batches.try_pop()
+                {
+                    batch.extend(more);
+                }
+            }
+            worker.work(batch);
+            self.grow(scope);
+            next = self.queue.batches.pop(&mut || worker.release());
+        }
+        if self.small.end() {
+            self.queue.large.close();
+        }
+    }
+
+    fn work_large(&self) {
+        let mut worker = Worker::new(self, ReaderKind::Large);
+        while self.queue.large.wait(&mut || worker.release()) {
+            if self.run.is_stopped() {
+                break;
+            }
+            if !worker.read_large(&self.large_files) {
+                // Other threads may have a ring; otherwise each file reports why there is none.
+                std::iter::from_fn(|| self.queue.next_large())
+                    .for_each(|job| hash_separately(self.run, job));
+            }
+        }
+        self.large.end();
+    }
+}
+
+/// The next large file, opened. Wakes all `threads` for a huge one.
+fn next_large<'p, 'r: 'p, T: Send>(
+    run: &'p Run<'r, T>,
+    queue: &DeviceQueue<T>,
+    threads: u32,
+) -> Option<QueuedFile<FileState<'p, T>>> {
+    while !run.is_stopped()
+        && let Some(job) = queue.next_large()
+    {
+        let Some((job, source)) = open(run, job, OpenMode::Buffered) else { continue };
+        if source.len() >= Some(HUGE_BYTES_MIN) {
+            (1..threads).for_each(|_| queue.large.push(LargeJob::Help));
+        }
+        let state = FileState::new(run, job, &source);
+        return Some(QueuedFile { source, state });
+    }
+    None
+}
+
+/// Most files that each of `threads` has open at once.
+fn open_max(threads: u32) -> usize {
+    (descriptors() / u64::from(threads.max(1))).clamp(1, ROTATIONAL_BATCH as u64) as usize
+}

@@ -1,0 +1,277 @@
+//! Hash algorithms: names, lengths and tags. The implementations are well-kept crates, which choose the
+//! fastest code for the processor at run time.
+
+use std::fmt;
+use std::hash::Hasher as _;
+
+use digest::{DynDigest, Update};
+
+use super::Mode;
+use super::digest::Digest;
+
+/// A hash algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// BLAKE3, with output of any length. The only one that all cores can hash at once.
+    Blake3,
+    /// SHA-256 (FIPS 180-4).
+    Sha256,
+    /// SHA-512 (FIPS 180-4).
+    Sha512,
+    /// SHA-384 (FIPS 180-4).
+    Sha384,
+    /// SHA-224 (FIPS 180-4).
+    Sha224,
+    /// SHA-1 (FIPS 180-4). Collisions are practical.
+    Sha1,
+    /// MD5 (RFC 1321). Collisions take seconds.
+    Md5,
+    /// SHA3-256 (FIPS 202).
+    Sha3_256,
+    /// BLAKE2b (RFC 7693) with a digest of 1 to 64 bytes.
+    Blake2b(u8),
+    /// XXH3 of 64 bits. Not cryptographic: detects damage, not forgery.
+    Xxh3,
+    /// XXH3 of 128 bits. Not cryptographic.
+    Xxh128,
+    /// XXH64, the default of `xxhsum`. Not cryptographic.
+    Xxh64,
+    /// XXH32. Not cryptographic.
+    Xxh32,
+    /// CRC-32C (Castagnoli; RFC 3720, appendix B.4). Not cryptographic.
+    Crc32c,
+}
+
+/// Length of a BLAKE2b digest unless another is requested, in bytes: that of `b2sum`.
+pub const BLAKE2B_BYTES: u8 = 64;
+
+impl Algorithm {
+    /// All algorithms; BLAKE2b with a digest of [`BLAKE2B_BYTES`].
+    pub const ALL: [Algorithm; 14] = [
+        Algorithm::Blake3,
+        Algorithm::Sha256,
+        Algorithm::Sha512,
+        Algorithm::Sha384,
+        Algorithm::Sha224,
+        Algorithm::Sha1,
+        Algorithm::Md5,
+        Algorithm::Sha3_256,
+        Algorithm::Blake2b(BLAKE2B_BYTES),
+        Algorithm::Xxh3,
+        Algorithm::Xxh128,
+        Algorithm::Xxh64,
+        Algorithm::Xxh32,
+        Algorithm::Crc32c,
+    ];
+
+    /// Its name, as in `--algorithm` and JSON output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Blake3 => "blake3",
+            Algorithm::Sha256 => "sha256",
+            Algorithm::Sha512 => "sha512",
+            Algorithm::Sha384 => "sha384",
+            Algorithm::Sha224 => "sha224",
+            Algorithm::Sha1 => "sha1",
+            Algorithm::Md5 => "md5",
+            Algorithm::Sha3_256 => "sha3-256",
+            Algorithm::Blake2b(_) => "blake2b",
+            Algorithm::Xxh3 => "xxh3",
+            Algorithm::Xxh128 => "xxh128",
+            Algorithm::Xxh64 => "xxh64",
+            Algorithm::Xxh32 => "xxh32",
+            Algorithm::Crc32c => "crc32c",
+        }
+    }
+
+    /// The algorithm with that name; BLAKE2b with a digest of [`BLAKE2B_BYTES`].
+    pub fn from_name(name: &str) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Length of its digest in bytes; of BLAKE3, that of the usual output.
+    pub fn bytes(self) -> usize {
+        match self {
+            Algorithm::Xxh32 | Algorithm::Crc32c => 4,
+            Algorithm::Xxh3 | Algorithm::Xxh64 => 8,
+            Algorithm::Md5 | Algorithm::Xxh128 => 16,
+            Algorithm::Sha1 => 20,
+            Algorithm::Sha224 => 28,
+            Algorithm::Blake3 | Algorithm::Sha256 | Algorithm::Sha3_256 => 32,
+            Algorithm::Sha384 => 48,
+            Algorithm::Sha512 => 64,
+            Algorithm::Blake2b(bytes) => bytes.into(),
+        }
+    }
+
+    /// Whether making another file with the same digest is infeasible, as far as is publicly known.
+    pub fn resists_forgery(self) -> bool {
+        match self {
+            Algorithm::Blake2b(bytes) => bytes >= 32,
+            Algorithm::Sha1 | Algorithm::Md5 => false,
+            Algorithm::Xxh3 | Algorithm::Xxh128 | Algorithm::Xxh64 => false,
+            Algorithm::Xxh32 | Algorithm::Crc32c => false,
+            _ => true,
+        }
+    }
+}
+
+/// The tag of BSD-style lines: `SHA256`, `BLAKE2b`, `BLAKE2b-256`, `XXH3`.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tag = match *self {
+            Algorithm::Blake2b(BLAKE2B_BYTES) => "BLAKE2b",
+            Algorithm::Blake2b(bytes) => return write!(f, "BLAKE2b-{}", u32::from(bytes) * 8),
+            Algorithm::Blake3 => "BLAKE3",
+            Algorithm::Sha256 => "SHA256",
+            Algorithm::Sha512 => "SHA512",
+            Algorithm::Sha384 => "SHA384",
+            Algorithm::Sha224 => "SHA224",
+            Algorithm::Sha1 => "SHA1",
+            Algorithm::Md5 => "MD5",
+            Algorithm::Sha3_256 => "SHA3-256",
+            Algorithm::Xxh3 => "XXH3",
+            Algorithm::Xxh128 => "XXH128",
+            Algorithm::Xxh64 => "XXH64",
+            Algorithm::Xxh32 => "XXH32",
+            Algorithm::Crc32c => "CRC32C",
+        };
+        f.write_str(tag)
+    }
+}
+
+/// One or several algorithms, each once, in the order they were added.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Algorithms {
+    list: [Algorithm; Algorithm::ALL.len()],
+    count: u8,
+}
+
+impl Default for Algorithms {
+    /// BLAKE3 alone.
+    fn default() -> Self {
+        Algorithms::from(Algorithm::Blake3)
+    }
+}
+
+impl From<Algorithm> for Algorithms {
+    fn from(algorithm: Algorithm) -> Self {
+        Algorithms { list: [algorithm; Algorithm::ALL.len()], count: 1 }
+    }
+}
+
+impl Algorithms {
+    /// Adds an algorithm. Returns false if it, or another length of it, is among them already.
+    pub fn add(&mut self, algorithm: Algorithm) -> bool {
+        let is_new = self.as_slice().iter().all(|other| other.name() != algorithm.name());
+        if is_new {
+            // There are as many places as names.
+            self.list[usize::from(self.count)] = algorithm;
+            self.count += 1;
+        }
+        is_new
+    }
+
+    /// The algorithms: at least one.
+    pub fn as_slice(&self) -> &[Algorithm] {
+        &self.list[..usize::from(self.count)]
+    }
+
+    /// Whether BLAKE3 is the only one.
+    pub fn is_blake3(&self) -> bool {
+        self.as_slice() == [Algorithm::Blake3]
+    }
+}
+
+impl fmt::Debug for Algorithms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// The state of one algorithm that sees the bytes of an input in order.
+pub(crate) struct AlgorithmHasher {
+    algorithm: Algorithm,
+    state: State,
+}
+
+enum State {
+    Blake3(Box<blake3::Hasher>),
+    /// The algorithms of RustCrypto's crates.
+    Standard(Box<dyn DynDigest + Send>),
+    Blake2b(Box<blake2b_simd::State>),
+    Xxh3(twox_hash::XxHash3_64),
+    Xxh128(twox_hash::XxHash3_128),
+    Xxh64(twox_hash::XxHash64),
+    Xxh32(twox_hash::XxHash32),
+    Crc32c(u32),
+}
+
+impl AlgorithmHasher {
+    /// `mode` is that of BLAKE3.
+    ///
+    /// # Panics
+    ///
+    /// For BLAKE2b of 0 bytes, or of more than 64.
+    pub(super) fn new(algorithm: Algorithm, mode: &Mode) -> AlgorithmHasher {
+        let state = match algorithm {
+            Algorithm::Blake3 => State::Blake3(Box::new(mode.hasher())),
+            Algorithm::Sha256 => State::Standard(Box::new(sha2::Sha256::default())),
+            Algorithm::Sha512 => State::Standard(Box::new(sha2::Sha512::default())),
+            Algorithm::Sha384 => State::Standard(Box::new(sha2::Sha384::default())),
+            Algorithm::Sha224 => State::Standard(Box::new(sha2::Sha224::default())),
+            Algorithm::Sha1 => State::Standard(Box::new(sha1::Sha1::default())),
+            Algorithm::Md5 => State::Standard(Box::new(md5::Md5::default())),
+            Algorithm::Sha3_256 => State::Standard(Box::new(sha3::Sha3_256::default())),
+            Algorithm::Blake2b(bytes) => {
+                let mut parameters = blake2b_simd::Params::new();
+                State::Blake2b(Box::new(parameters.hash_length(bytes.into()).to_state()))
+            }
+            Algorithm::Xxh3 => State::Xxh3(twox_hash::XxHash3_64::new()),
+            Algorithm::Xxh128 => State::Xxh128(twox_hash::XxHash3_128::new()),
+            Algorithm::Xxh64 => State::Xxh64(twox_hash::XxHash64::with_seed(0)),
+            Algorithm::Xxh32 => State::Xxh32(twox_hash::XxHash32::with_seed(0)),
+            Algorithm::Crc32c => State::Crc32c(0),
+        };
+        AlgorithmHasher { algorithm, state }
+    }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub(super) fn finish(self) -> Digest {
+        let bytes: Box<[u8]> = match self.state {
+            State::Blake3(hasher) => return Digest::of_output(hasher.finalize_xof()),
+            State::Standard(digest) => digest.finalize(),
+            State::Blake2b(state) => state.finalize().as_bytes().into(),
+            // As the authors of xxHash write them: the most significant byte first.
+            State::Xxh3(hasher) => hasher.finish().to_be_bytes().into(),
+            State::Xxh128(hasher) => hasher.finish_128().to_be_bytes().into(),
+            State::Xxh64(hasher) => hasher.finish().to_be_bytes().into(),
+            State::Xxh32(hasher) => hasher.finish_32().to_be_bytes().into(),
+            State::Crc32c(crc) => crc.to_be_bytes().into(),
+        };
+        Digest::of_bytes(self.algorithm, bytes)
+    }
+}
+
+impl Update for AlgorithmHasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match &mut self.state {
+            State::Blake3(hasher) => drop(hasher.update(bytes)),
+            State::Standard(digest) => digest.update(bytes),
+            State::Blake2b(state) => drop(state.update(bytes)),
+            State::Xxh3(hasher) => hasher.write(bytes),
+            State::Xxh128(hasher) => hasher.write(bytes),
+            State::Xxh64(hasher) => hasher.write(bytes),
+            State::Xxh32(hasher) => hasher.write(bytes),
+            State::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

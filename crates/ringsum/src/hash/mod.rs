@@ -1,0 +1,473 @@
+//! Hashing: from the blocks of a source to its digests.
+//!
+//! There are four ways, each for what only it does well (`ARCHITECTURE.md` has the numbers):
+//! [`TreeHasher`] takes blocks in any order, [`OrderedHasher`] any algorithm, [`MultiBuffer`] many short
+//! inputs, and an input that is in memory as a whole takes none of them.
+
+mod algorithm;
+mod digest;
+mod multi_buffer;
+mod ordered_hasher;
+pub(crate) mod tree;
+mod tree_hasher;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use ::digest::Update;
+use blake3::hazmat;
+use blockring::{
+    BadRange, Block, BoxError, Config, Consumer, EngineKind, Order, Plan, RunOptions, Scanned, Source, Tee,
+};
+
+pub use self::algorithm::{Algorithm, Algorithms, BLAKE2B_BYTES};
+pub use self::digest::{Digest, Digests};
+pub use self::multi_buffer::MultiBuffer;
+pub(crate) use self::ordered_hasher::OrderedHasher;
+use self::tree::is_subtree_size;
+pub use self::tree::{Subtree, Tree, TreeError};
+pub(crate) use self::tree_hasher::TreeHasher;
+
+/// One of BLAKE3's modes.
+#[derive(Clone)]
+pub enum Mode {
+    /// The plain hash.
+    Hash,
+    /// A message authentication code under a key.
+    Keyed([u8; blake3::KEY_LEN]),
+    /// Key derivation, with the hash of a context string: see [`Mode::derive_key`].
+    DeriveKey([u8; blake3::KEY_LEN]),
+}
+
+impl Mode {
+    /// Key derivation for `context`: hard-coded, globally unique, and different for each use.
+    pub fn derive_key(context: &str) -> Mode {
+        Mode::DeriveKey(hazmat::hash_derive_key_context(context))
+    }
+
+    /// A hasher that has seen nothing yet.
+    pub(crate) fn hasher(&self) -> blake3::Hasher {
+        use hazmat::HasherExt;
+        match self {
+            Mode::Hash => blake3::Hasher::new(),
+            Mode::Keyed(key) => blake3::Hasher::new_keyed(key),
+            Mode::DeriveKey(context_key) => blake3::Hasher::new_from_context_key(context_key),
+        }
+    }
+
+    pub(crate) fn hazmat(&self) -> hazmat::Mode<'_> {
+        match self {
+            Mode::Hash => hazmat::Mode::Hash,
+            Mode::Keyed(key) => hazmat::Mode::KeyedHash(key),
+            Mode::DeriveKey(context_key) => hazmat::Mode::DeriveKeyMaterial(context_key),
+        }
+    }
+}
+
+/// How to hash and how to read.
+#[derive(Clone)]
+pub struct Options {
+    /// The mode of BLAKE3. Default: the plain hash.
+    pub mode: Mode,
+    /// The algorithms, all computed in one pass. Default: BLAKE3.
+    pub algorithms: Algorithms,
+    /// How to read. Default: detected automatically.
+    pub config: Config,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (algorithms, config) = (Algorithms::default(), Config::default());
+        Options { mode: Mode::Hash, algorithms, config }
+    }
+}
+
+/// Why there is no digest.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The source could not be read whole and unchanged.
+    #[error(transparent)]
+    Read(#[from] blockring::Error),
+    /// A range that is not a subtree, or parts that do not make a whole.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The engine `null` reads nothing: its blocks are not the content of any file.
+    #[error("engine null reads nothing, so there is nothing to hash; it is for measuring only")]
+    NothingRead,
+}
+
+/// Returns the BLAKE3 hash of the file, block device or pipe at `path`.
+///
+/// ```
+/// # fn main() -> Result<(), ringsum::Error> {
+/// println!("{}", ringsum::hash_file("/proc/self/exe")?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Read`] if it cannot be opened or read, or changes meanwhile.
+pub fn hash_file(path: impl AsRef<Path>) -> Result<blake3::Hash, Error> {
+    let digests = digest_file(path, &Options::default())?;
+    digests.hash().ok_or(Error::NothingRead)
+}
+
+/// Returns the digests of the file, block device or pipe at `path`: those of all
+/// [algorithms](Options::algorithms), in one pass.
+///
+/// ```
+/// # fn main() -> Result<(), ringsum::Error> {
+/// use ringsum::{Algorithm, Algorithms, Options, digest_file};
+///
+/// let mut algorithms = Algorithms::from(Algorithm::Sha256);
+/// algorithms.add(Algorithm::Md5);
+/// let options = Options { algorithms, ..Options::default() };
+/// for digest in digest_file("/proc/self/exe", &options)?.iter() {
+///     println!("{}: {digest}", digest.algorithm());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Read`] if it cannot be opened, read or planned for as configured, or changes meanwhile.
+pub fn digest_file(path: impl AsRef<Path>, options: &Options) -> Result<Digests, Error> {
+    digest_source(&Source::open(path)?, options)
+}
+
+/// Returns the digests of an open source.
+///
+/// # Errors
+///
+/// See [`digest_file`].
+pub fn digest_source(source: &Source, options: &Options) -> Result<Digests, Error> {
+    let plan = plan(source, options, &RunOptions::default())?;
+    digest_planned(&plan, source, options, &|_| ())
+}
+
+/// Returns the digests of bytes in memory. [`Options::config`] does not matter.
+pub fn digest_bytes(bytes: &[u8], options: &Options) -> Digests {
+    digest_whole(&options.mode, &options.algorithms, bytes)
+}
+
+/// Updates digests of your own with all bytes of a file, in order and in one pass: each on a thread of
+/// its own, if there are enough cores.
+///
+/// ```
+/// # fn main() -> Result<(), ringsum::Error> {
+/// /// The exclusive or of all bytes.
+/// struct Parity(u8);
+///
+/// impl digest::Update for Parity {
+///     fn update(&mut self, bytes: &[u8]) {
+///         self.0 = bytes.iter().fold(self.0, |parity, byte| parity ^ byte);
+///     }
+/// }
+///
+/// let mut parity = Parity(0);
+/// ringsum::update_from_file("/proc/self/exe", &ringsum::Config::default(), &mut [&mut parity])?;
+/// println!("{:02x}", parity.0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// See [`digest_file`]. The digests have then seen a part of the file at most.
+pub fn update_from_file(
+    path: impl AsRef<Path>,
+    config: &Config,
+    digests: &mut [&mut (dyn Update + Send)],
+) -> Result<(), Error> {
+    let source = Source::open(path)?;
+    let consumers = digests.len() as u32;
+    let run = RunOptions { order: Order::InOrder, consumers, ..RunOptions::default() };
+    let plan = Plan::choose(&source, config, &run)?;
+    update_in_order(&plan, &source, digests, None, &|_| ())
+}
+
+/// Returns the plan that [`digest_planned`] carries out. [`RunOptions::order`] and
+/// [`RunOptions::consumers`] are chosen here.
+///
+/// # Errors
+///
+/// See [`Plan::choose`].
+pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<Plan, Error> {
+    let Options { algorithms, config, .. } = options;
+    let (order, consumers) = if algorithms.is_blake3() {
+        // A block that is not a subtree can only be hashed after the one before it.
+        let is_subtree = |bytes: u32| is_subtree_size(bytes.into());
+        match config.io.block_bytes.is_none_or(is_subtree) {
+            true => (Order::AnyOrder, 0),
+            false => (Order::InOrder, 0),
+        }
+    } else {
+        let digests = algorithms.as_slice().len() as u32;
+        let has_blake3 = algorithms.as_slice().contains(&Algorithm::Blake3);
+        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        // One core for each of the others, and one for the reads; BLAKE3 has the rest.
+        let rest = if has_blake3 { cores.saturating_sub(digests + 1) } else { 0 };
+        (Order::InOrder, digests + rest)
+    };
+    Ok(Plan::choose(source, config, &RunOptions { order, consumers, ..run.clone() })?)
+}
+
+/// Returns the plan that [`digest_tee`] carries out, for a source that is read
+/// [as a stream](Source::from_stream).
+///
+/// # Errors
+///
+/// See [`Plan::choose`].
+pub fn plan_tee(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<Plan, Error> {
+    let run = RunOptions { order: Order::AnyOrder, ..run.clone() };
+    let config = match options.algorithms.is_blake3() {
+        true => options.config.clone(),
+        // One thread passes blocks on in order.
+        false => options.config.clone().with(|config| config.io.workers = Some(0)),
+    };
+    Ok(Plan::choose(source, &config, &run)?)
+}
+
+/// Returns the digests of a source that is read as `plan` says. `progress` is called with the number of
+/// bytes after each block, on any thread.
+///
+/// # Errors
+///
+/// See [`digest_file`].
+pub fn digest_planned(
+    plan: &Plan,
+    source: &Source,
+    options: &Options,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Digests, Error> {
+    refuse_null(plan)?;
+    let Options { mode, algorithms, .. } = options;
+    let block_bytes = plan.block_bytes();
+    let makes_tree = is_subtree_size(block_bytes);
+    let tree = TreeHasher::new(mode);
+    // (Offsets of a source that is read from a position do not start at 0.)
+    let add_to_tree = |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes)?);
+    if algorithms.is_blake3() && makes_tree && plan.order() == Order::AnyOrder {
+        plan.any_order(source, |block| {
+            add_to_tree(block)?;
+            progress(block.bytes.len() as u64);
+            Ok(())
+        })?;
+        return Ok(tree.finish(None)?.into());
+    }
+    let mut ordered = OrderedHasher::new(mode, algorithms);
+    let hashers = ordered.hashers_mut();
+    let blake3 = hashers.iter().position(|hasher| hasher.algorithm() == Algorithm::Blake3);
+    let tree_threads = plan.consumers().saturating_sub(hashers.len() as u32 - 1);
+    let blake3 = blake3.filter(|_| makes_tree && tree_threads > 1);
+    let Some(blake3) = blake3 else {
+        update_in_order(plan, source, &mut each_of(hashers), None, progress)?;
+        return Ok(ordered.finish());
+    };
+    // BLAKE3 needs no order: it gets all threads that the others leave.
+    hashers.remove(blake3);
+    let others = Some((tree_threads, &add_to_tree as _));
+    update_in_order(plan, source, &mut each_of(hashers), others, progress)?;
+    let mut digests = ordered.finish().to_vec();
+    digests.insert(blake3, tree.finish(None)?);
+    Ok(digests.into_iter().collect())
+}
+
+/// Returns the digests of a stream, all of which goes to `tee` meanwhile. The plan is that of
+/// [`plan_tee`].
+///
+/// # Errors
+///
+/// See [`digest_file`]; the error is of the kind [`Tee`](blockring::ErrorKind::Tee) if the output takes
+/// no more.
+///
+/// # Panics
+///
+/// If the plan is for anything else.
+pub fn digest_tee(
+    plan: &Plan,
+    source: &Source,
+    options: &Options,
+    tee: &mut Tee,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Digests, Error> {
+    let Options { mode, algorithms, .. } = options;
+    if algorithms.is_blake3() {
+        let tree = TreeHasher::new(mode);
+        plan.tee(source, tee, |block| {
+            tree.update(block.offset, block.bytes)?;
+            progress(block.bytes.len() as u64);
+            Ok(())
+        })?;
+        return Ok(tree.finish(None)?.into());
+    }
+    let ordered = Mutex::new(OrderedHasher::new(mode, algorithms));
+    plan.tee(source, tee, |block| {
+        lock(&ordered).update_at(block.offset, block.bytes);
+        progress(block.bytes.len() as u64);
+        Ok(())
+    })?;
+    Ok(ordered.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
+}
+
+/// Returns the digests of a source, and continues past read errors: `bad` is called with every range that
+/// cannot be read. If there is any, there are no digests. See [`Plan::scan_bad_ranges`] for how it reads.
+///
+/// # Errors
+///
+/// See [`digest_file`]; a source that is not seekable cannot be scanned.
+pub fn digest_scan(
+    plan: &Plan,
+    source: &Source,
+    options: &Options,
+    progress: &(dyn Fn(u64) + Sync),
+    mut bad: impl FnMut(BadRange),
+) -> Result<Option<Digests>, Error> {
+    refuse_null(plan)?;
+    let mut ordered = OrderedHasher::new(&options.mode, &options.algorithms);
+    let mut is_whole = true;
+    let bad_bytes = plan.scan_bad_ranges(source, |scanned| {
+        match scanned {
+            Scanned::Block(block) => {
+                if is_whole {
+                    ordered.update(block.bytes);
+                }
+                progress(block.bytes.len() as u64);
+            }
+            Scanned::Bad(range) => {
+                is_whole = false;
+                progress(range.len);
+                bad(range);
+            }
+        }
+        Ok(())
+    })?;
+    Ok((is_whole && bad_bytes == 0).then(|| ordered.finish()))
+}
+
+/// Returns the chaining value of a range of `source` that is a subtree of its BLAKE3 hash: `range` starts
+/// at a multiple of its own length, which is 2^k KiB (k from 0), or it ends where the source does and
+/// starts at a multiple of the least 2^k KiB that hold it.
+///
+/// A [`Tree`] of the same mode makes the hash of the whole from such ranges.
+///
+/// # Errors
+///
+/// [`Error::Tree`] for a range that is not a subtree or is the whole source, [`Error::Read`] as for
+/// [`digest_file`]; a source that is read as a stream has no ranges.
+pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Result<Subtree, Error> {
+    let len = range.end.saturating_sub(range.start);
+    tree::check(range.start, len, source.len().unwrap_or(0))?;
+    let options = Options { algorithms: Algorithms::default(), ..options.clone() };
+    let run = RunOptions { range: Some(range.clone()), ..RunOptions::default() };
+    let plan = plan(source, &options, &run)?;
+    refuse_null(&plan)?;
+    // (A measured setting may have any block size.)
+    let makes_tree = plan.order() == Order::AnyOrder && is_subtree_size(plan.block_bytes());
+    if makes_tree && plan.block_bytes() < len {
+        let tree = TreeHasher::of_range(&options.mode, &range);
+        plan.any_order(source, |block| Ok(tree.update(block.offset, block.bytes)?))?;
+        return Ok(tree.finish_range()?);
+    }
+    let mut hasher = tree::subtree_hasher(&options.mode, range.start);
+    plan.in_order(source, |block| {
+        hasher.update(block.bytes);
+        Ok(())
+    })?;
+    Ok(Subtree::finish(range.start, len, &hasher))
+}
+
+fn refuse_null(plan: &Plan) -> Result<(), Error> {
+    match plan.engine() {
+        EngineKind::Null => Err(Error::NothingRead),
+        _ => Ok(()),
+    }
+}
+
+/// The digests of an input that is in memory as a whole.
+pub(crate) fn digest_whole(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -> Digests {
+    if algorithms.is_blake3() {
+        return Digest::of_output(mode.hasher().update(bytes).finalize_xof()).into();
+    }
+    let mut ordered = OrderedHasher::new(mode, algorithms);
+    ordered.update(bytes);
+    ordered.finish()
+}
+
+type ConsumeAny<'a> = dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync + 'a;
+
+fn each_of<U>(all: &mut [U]) -> Vec<&mut U> {
+    all.iter_mut().collect()
+}
+
+/// Gives all bytes in order to each of `digests`, on as many threads as the plan has for them; and blocks
+/// in any order to `others`, on that many.
+fn update_in_order<U: Update + Send + ?Sized>(
+    plan: &Plan,
+    source: &Source,
+    digests: &mut [&mut U],
+    others: Option<(u32, &ConsumeAny<'_>)>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), Error> {
+    refuse_null(plan)?;
+    let threads = plan.consumers().saturating_sub(others.map_or(0, |(threads, _)| threads));
+    let mut consumers: Vec<_> = shared_out(digests, threads as usize)
+        .into_iter()
+        .enumerate()
+        .map(|(place, digests)| {
+            move |block: Block<'_>| {
+                digests.iter_mut().for_each(|digest| digest.update(block.bytes));
+                if place == 0 {
+                    progress(block.bytes.len() as u64);
+                }
+                Ok(())
+            }
+        })
+        .collect();
+    let mut consumers: Vec<_> =
+        consumers.iter_mut().map(|consumer| Consumer::InOrder(consumer)).collect();
+    consumers.extend(others.map(|(threads, consume)| Consumer::AnyOrder(threads, consume)));
+    Ok(plan.broadcast(source, &mut consumers)?)
+}
+
+/// Splits `all` into as many shares as there are threads, if there is something for each. None has more
+/// than one over another.
+fn shared_out<X>(mut all: &mut [X], threads: usize) -> Vec<&mut [X]> {
+    let threads = threads.min(all.len()).max(1);
+    let mut shares = Vec::with_capacity(threads);
+    for left in (1..=threads).rev() {
+        let (share, rest) = all.split_at_mut(all.len().div_ceil(left));
+        shares.push(share);
+        all = rest;
+    }
+    shares
+}
+
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_out;
+
+    #[test]
+    fn no_thread_is_idle_and_none_has_two_more_than_another() {
+        for count in 0..20 {
+            for threads in 0..10 {
+                let mut all: Vec<_> = (0..count).collect();
+                let shares = shared_out(&mut all, threads);
+                let lens: Vec<_> = shares.iter().map(|share| share.len()).collect();
+                assert_eq!(shares.concat(), (0..count).collect::<Vec<_>>());
+                assert_eq!(lens.len(), threads.clamp(1, count.max(1)), "{count} on {threads}");
+                let (least, most) = (lens.iter().min(), lens.iter().max());
+                assert!(most.unwrap() - least.unwrap() <= 1, "{lens:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Hashing blocks in any order, on any number of threads: BLAKE3.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::Mode;
+use super::digest::Digest;
+use super::tree::{Subtree, Tree, TreeError, subtree_hasher};
+
+/// The BLAKE3 state of an input whose blocks may come in any order. A block is hashed on the thread that
+/// brings it; only its chaining value is merged under a lock.
+pub(crate) struct TreeHasher<'m> {
+    mode: &'m Mode,
+    state: Mutex<State<'m>>,
+}
+
+struct State<'m> {
+    tree: Tree<'m>,
+    /// Length of the block at offset 0, and its digest in case there is no other: an input of one block
+    /// is its own root. (Whether there are more blocks, the first one does not tell.)
+    first: Option<(u64, Digest)>,
+}
+
+impl<'m> TreeHasher<'m> {
+    /// A hasher for an input of any length.
+    pub(crate) fn new(mode: &'m Mode) -> TreeHasher<'m> {
+        TreeHasher::over(mode, Tree::of_unknown_length(mode))
+    }
+
+    /// A hasher for a range that is a subtree of its input, as [`check`](super::tree::check) finds out.
+    pub(super) fn of_range(mode: &'m Mode, range: &Range<u64>) -> TreeHasher<'m> {
+        TreeHasher::over(mode, Tree::of_range(range.start, range.end - range.start, mode))
+    }
+
+    fn over(mode: &'m Mode, tree: Tree<'m>) -> TreeHasher<'m> {
+        TreeHasher { mode, state: Mutex::new(State { tree, first: None }) }
+    }
+
+    /// Hashes a block. All blocks of an input but the last are of one size, 2^k KiB.
+    pub(crate) fn update(&self, offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
+        let mut hasher = subtree_hasher(self.mode, offset);
+        hasher.update(bytes);
+        let len = bytes.len() as u64;
+        let subtree = Subtree::finish(offset, len, &hasher);
+        let digest = (offset == 0).then(|| Digest::of_output(hasher.finalize_xof()));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(digest) = digest {
+            state.first = Some((len, digest));
+        }
+        state.tree.add(subtree)
+    }
+
+    /// The digest of all blocks; the hasher starts anew. Fails if they are not `len` bytes in all, if that
+    /// is known.
+    pub(crate) fn finish(&self, len: Option<u64>) -> Result<Digest, TreeError> {
+        let State { tree, first } = self.take(Tree::of_unknown_length(self.mode));
+        match first {
+            _ if len.is_some_and(|len| len != tree.end()) => Err(TreeError::Incomplete),
+            None if tree.end() == 0 => Ok(Digest::of_output(self.mode.hasher().finalize_xof())),
+            Some((len, digest)) if len == tree.end() => Ok(digest),
+            _ => tree.finish(),
+        }
+    }
+
+    /// The chaining value of the range.
+    pub(super) fn finish_range(self) -> Result<Subtree, TreeError> {
+        self.take(Tree::of_unknown_length(self.mode)).tree.finish_range()
+    }
+
+    fn take(&self, next: Tree<'m>) -> State<'m> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::replace(&mut *state, State { tree: next, first: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_in_any_order_give_the_hash() {
+        let content: Vec<_> = (0..70_000).map(|i| (i % 251) as u8).collect();
+        for mode in [Mode::Hash, Mode::Keyed([7; 32]), Mode::derive_key("tests")] {
+            let hasher = TreeHasher::new(&mode);
+            for len in [0, 1, 1023, 1024, 1025, 4095, 4096, 4097, 8192, 8193, 70_000] {
+                let expected = mode.hasher().update(&content[..len]).finalize();
+                for block in [1024, 4096, 1 << 20] {
+                    for is_backwards in [false, true] {
+                        let mut offsets: Vec<_> = (0..len).step_by(block).collect();
+                        if is_backwards {
+                            offsets.reverse();
+                        }
+                        for offset in offsets {
+                            let end = len.min(offset + block);
+                            hasher.update(offset as u64, &content[offset..end]).unwrap();
+                        }
+                        let digest = hasher.finish(Some(len as u64)).unwrap();
+                        assert_eq!(digest.hash(), Some(expected), "{len} by {block}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn missing_bytes_give_no_hash() {
+        let hasher = TreeHasher::new(&Mode::Hash);
+        for blocks in [&[][..], &[0], &[0, 1], &[0, 2], &[1, 2]] {
+            for block in blocks {
+                hasher.update(block * 1024, &[1; 1024]).unwrap();
+            }
+            assert_eq!(hasher.finish(Some(3 * 1024)).unwrap_err(), TreeError::Incomplete);
+        }
+        // Where no length is known, a gap shows all the same.
+        hasher.update(0, &[1; 1024]).unwrap();
+        hasher.update(2048, &[1; 1024]).unwrap();
+        assert_eq!(hasher.finish(None).unwrap_err(), TreeError::Incomplete);
+    }
+}
