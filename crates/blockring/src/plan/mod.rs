@@ -14,6 +14,7 @@ mod tuning;
 
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -63,6 +64,8 @@ pub struct RunOptions<'a> {
     pub tunings: Option<&'a Tunings>,
     /// Where to write every event.
     pub trace: Option<&'a Trace>,
+    /// Where a stream goes, for a choice that says how.
+    pub tee: Option<&'a Tee>,
     /// The plan whose statistics and trace this one adds to, instead of its own.
     pub part_of: Option<&'a Plan>,
 }
@@ -229,7 +232,10 @@ impl Plan {
             pipe,
             cores: cores(),
         };
-        let (ring, choices) = decide_stream(&facts, config, (order, run.consumers));
+        let (ring, mut choices) = decide_stream(&facts, config, (order, run.consumers));
+        if let Some((value, why)) = run.tee.and_then(|tee| tee.describe(source.as_fd())) {
+            choices.push(Choice { what: "tee", value: value.to_owned(), why });
+        }
         // A read of anything but a pipe can return all that is requested.
         let full_bytes = pipe.map_or(u32::MAX, |pipe| pipe.is.max(FULL_BYTES_MIN) as u32);
         Ok((PlanKind::Stream { full_bytes }, ring, choices))
@@ -306,14 +312,6 @@ impl Plan {
             files.small_slab_bytes = bytes.min(SMALL_SLAB_BYTES.into()) as u32;
         }
         self
-    }
-
-    /// Adds the way that bytes go to the output of `tee` to the [choices](Plan::choices).
-    pub fn note_tee(&mut self, source: &Source, tee: &Tee) {
-        use std::os::fd::AsFd;
-        if let Some((value, why)) = tee.describe(source.as_fd()) {
-            self.choices.push(Choice { what: "tee", value: value.to_owned(), why });
-        }
     }
 
     /// Each choice with its reason, in a fixed order.

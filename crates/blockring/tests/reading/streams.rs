@@ -97,11 +97,11 @@ fn a_stream_passes_through_a_tee_while_it_is_consumed() {
         let ((from, mut feed), (mut far_end, to)) = (pipe_of(64 << 10), pipe_of(64 << 10));
         let source = Source::from_stream(file(from), "-").unwrap();
         let config = Config::default().with(|config| config.io.workers = workers);
-        let mut plan = plan(&source, &config, Order::AnyOrder).unwrap();
         let copy = tempfile::NamedTempFile::new().unwrap();
         let mut tee = Tee::default().output(file(to), "output", mode).unwrap();
         tee = tee.file(copy.reopen().unwrap(), copy.path());
-        plan.note_tee(&source, &tee);
+        let run = RunOptions { tee: Some(&tee), ..RunOptions::default() };
+        let plan = Plan::choose(&source, &config, &run).unwrap();
         assert!(plan.choices().iter().any(|c| c.what == "tee" && c.value == how), "{plan}");
         let blocks = Mutex::new(Vec::new());
         let (passed, copied) = thread::scope(|scope| {

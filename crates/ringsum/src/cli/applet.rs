@@ -1,5 +1,6 @@
-//! Invoked by the name of another tool, through a link: `sha256sum`, `md5sum`, `b2sum`, `xxhsum` and their like.
-//! Then it takes that tool's options, and says what that tool says. What differs is in `docs/drop-in.md`.
+//! Applets: invoked through a link with the name of another tool (`sha256sum`, `md5sum`, `b2sum`, `xxhsum`,
+//! ...), the command takes that tool's options and prints its messages. `docs/drop-in.md` lists the
+//! differences.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -7,85 +8,80 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use ringsum::checkfile::{Known, Reader};
+use ringsum::checkfile::{Hints, LineEnd, Reader};
 use ringsum::{Algorithm, BLAKE2B_BYTES};
 
-use crate::args::Args;
-use crate::values::AlgorithmArg;
+use super::args::Args;
+use super::args::values::AlgorithmArg;
 
-/// Another tool.
+/// Another tool that the command stands in for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Guise {
+pub(crate) struct Applet {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Its digest, unless it is told otherwise.
+    /// Its default algorithm.
     algorithm: Algorithm,
-    /// Whether it is told which of several by `-H`.
+    /// Whether it selects one of several algorithms with `-H`.
     pub(crate) is_xxhsum: bool,
 }
 
 const XXHASHES: [Algorithm; 4] =
     [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128, Algorithm::Xxh3];
 
-const GUISES: [Guise; 12] = [
-    Guise::new("sha256sum", Algorithm::Sha256),
-    Guise::new("sha512sum", Algorithm::Sha512),
-    Guise::new("sha384sum", Algorithm::Sha384),
-    Guise::new("sha224sum", Algorithm::Sha224),
-    Guise::new("sha1sum", Algorithm::Sha1),
-    Guise::new("md5sum", Algorithm::Md5),
-    Guise::new("b2sum", Algorithm::Blake2b(BLAKE2B_BYTES)),
-    Guise::xxh("xxhsum", Algorithm::Xxh64),
-    Guise::xxh("xxh32sum", Algorithm::Xxh32),
-    Guise::xxh("xxh64sum", Algorithm::Xxh64),
-    Guise::xxh("xxh128sum", Algorithm::Xxh128),
-    Guise::xxh("xxh3sum", Algorithm::Xxh3),
+const APPLETS: [Applet; 12] = [
+    Applet::new("sha256sum", Algorithm::Sha256),
+    Applet::new("sha512sum", Algorithm::Sha512),
+    Applet::new("sha384sum", Algorithm::Sha384),
+    Applet::new("sha224sum", Algorithm::Sha224),
+    Applet::new("sha1sum", Algorithm::Sha1),
+    Applet::new("md5sum", Algorithm::Md5),
+    Applet::new("b2sum", Algorithm::Blake2b(BLAKE2B_BYTES)),
+    Applet::xxh("xxhsum", Algorithm::Xxh64),
+    Applet::xxh("xxh32sum", Algorithm::Xxh32),
+    Applet::xxh("xxh64sum", Algorithm::Xxh64),
+    Applet::xxh("xxh128sum", Algorithm::Xxh128),
+    Applet::xxh("xxh3sum", Algorithm::Xxh3),
 ];
 
-/// What became of a command line.
+/// A parsed command line.
 pub(crate) enum Parsed {
     Args(Box<Args>),
-    /// Help, or the version: for standard output.
+    /// Help or version text, for standard output.
     Text(String),
-    /// What is wrong with it, and where to look.
+    /// What is wrong with it.
     Wrong(String),
 }
 
-impl Guise {
-    const fn new(name: &'static str, algorithm: Algorithm) -> Guise {
-        Guise { name, algorithm, is_xxhsum: false }
+impl Applet {
+    const fn new(name: &'static str, algorithm: Algorithm) -> Applet {
+        Applet { name, algorithm, is_xxhsum: false }
     }
 
-    const fn xxh(name: &'static str, algorithm: Algorithm) -> Guise {
-        Guise { name, algorithm, is_xxhsum: true }
+    const fn xxh(name: &'static str, algorithm: Algorithm) -> Applet {
+        Applet { name, algorithm, is_xxhsum: true }
     }
 
-    /// The tool that a command was invoked as; `None`: it is ringsum, or b3sum, which is the same.
-    pub(crate) fn of(program: &OsStr) -> Option<Guise> {
+    /// The tool that the command was invoked as; `None` for ringsum itself, and for b3sum.
+    pub(crate) fn of(program: &OsStr) -> Option<Applet> {
         let name = program.as_bytes().rsplit(|&byte| byte == b'/').next()?;
-        GUISES.into_iter().find(|guise| guise.name.as_bytes() == name)
+        APPLETS.into_iter().find(|applet| applet.name.as_bytes() == name)
     }
 
-    /// What is known of its lists: of what they may be, and what is meant by digests without a tag.
-    pub(crate) fn known(&self) -> Known {
+    /// A reader of its checksum files.
+    pub(crate) fn reader(&self) -> Reader {
         if self.is_xxhsum {
             // (It writes XXH3 with a tag, or with letters before the digits.)
             let untagged = [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128];
-            return Known::new(&untagged, &XXHASHES, None);
+            return Reader::new(Hints::new(&untagged, &XXHASHES, None), LineEnd::Newline);
         }
-        Known::new(&[], &[self.algorithm], None)
-    }
-
-    /// What reads its lists.
-    pub(crate) fn reader(&self) -> Reader {
+        let reader = Reader::new(Hints::new(&[], &[self.algorithm], None), LineEnd::Newline);
         match self.algorithm {
-            _ if self.is_xxhsum => Reader::new(),
-            Algorithm::Blake2b(_) => Reader::gnu(1..=BLAKE2B_BYTES.into()),
-            other => Reader::gnu(other.bytes()..=other.bytes()),
+            Algorithm::Blake2b(_) => reader.gnu(1..=BLAKE2B_BYTES.into()),
+            other => reader.gnu(other.bytes()..=other.bytes()),
         }
     }
 
-    /// What it calls its digest.
+    /// Its name for its algorithm.
     pub(crate) fn noun(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Sha256 => "SHA256",
@@ -99,7 +95,7 @@ impl Guise {
         }
     }
 
-    /// The name that standard input has in its lines.
+    /// Its name for standard input in lines.
     pub(crate) fn stdin_name(&self) -> &'static [u8] {
         if self.is_xxhsum { b"stdin" } else { b"-" }
     }
@@ -124,17 +120,17 @@ impl Guise {
     fn wrong(&self, what: &str) -> Parsed {
         let name = self.name;
         let mut text: String = what.lines().map(|line| format!("{name}: {line}\n")).collect();
-        // As GNU's, which says no more of a value that is out of its range.
+        // (GNU tools do not, for a value that is out of its range.)
         if !what.starts_with("invalid length") {
             text.push_str(&format!("Try '{name} --help' for more information.\n"));
         }
         Parsed::Wrong(text)
     }
 
-    /// What is so of all its command lines.
+    /// What all of its command lines have in common.
     fn args(self, args: Args) -> Args {
-        // Malformed lines fail only with --strict.
-        Args { guise: Some(self), lenient: !args.strict, ..args }
+        // (Malformed lines fail only with --strict.)
+        Args { applet: Some(self), lenient: !args.strict, ..args }
     }
 
     fn command(&self) -> Command {
@@ -153,12 +149,12 @@ impl Guise {
             .arg(Arg::new("files").value_name("FILE").num_args(0..).value_parser(clap::value_parser!(OsString)))
             .arg(flag("check", "read checksums from the FILEs and check them").short('c'))
             .arg(flag("tag", "create a BSD-style checksum"))
-            .arg(flag("status", "with --check: print nothing; the exit status tells").overrides_with_all(["quiet", "warn"]))
-            .arg(flag("strict", "with --check: fail for improperly formatted lines"));
+            .arg(flag("status", "with --check, print nothing; report the result in the exit status").overrides_with_all(["quiet", "warn"]))
+            .arg(flag("strict", "with --check, exit non-zero for improperly formatted lines"));
         let quiet =
-            flag("quiet", "with --check: print nothing for files that are as they should be");
+            flag("quiet", "with --check, don't print OK for each successfully verified file");
         let quiet = quiet.overrides_with_all(["status", "warn"]);
-        let warn = flag("warn", "with --check: name improperly formatted lines");
+        let warn = flag("warn", "with --check, warn about improperly formatted lines");
         let warn = warn.overrides_with_all(["status", "quiet"]);
         if self.is_xxhsum {
             return command.arg(quiet.short('q')).arg(warn).arg(
@@ -166,7 +162,7 @@ impl Guise {
                     .short('H')
                     .value_name("N")
                     .value_parser(["0", "1", "2", "3", "32", "64", "128"])
-                    .help("which: 0 or 32, 1 or 64 (the default of xxhsum), 2 or 128, 3 for XXH3"),
+                    .help("algorithm: 0 or 32, 1 or 64 (the default of xxhsum), 2 or 128, 3 for XXH3"),
             );
         }
         if matches!(self.algorithm, Algorithm::Blake2b(_)) {
@@ -177,15 +173,15 @@ impl Guise {
             .arg(quiet)
             .arg(warn.short('w'))
             .arg(
-                flag("binary", "read in binary mode: mark lines with *")
+                flag("binary", "read in binary mode (marks lines with *)")
                     .short('b')
                     .overrides_with("text"),
             )
             .arg(
                 flag("text", "read in text mode (the default)").short('t').overrides_with("binary"),
             )
-            .arg(flag("zero", "end each line with NUL, and escape no names").short('z'))
-            .arg(flag("ignore-missing", "with --check: say nothing of files that do not exist"))
+            .arg(flag("zero", "end each line with NUL, and do not escape names").short('z'))
+            .arg(flag("ignore-missing", "with --check, ignore missing files"))
     }
 
     fn args_of(self, matches: &ArgMatches) -> Result<Args, String> {
@@ -232,7 +228,8 @@ impl Guise {
             ignore_missing: has("ignore-missing"),
             zero: has("zero"),
             binary: has("binary"),
-            ..Args::of_files(files)
+            files,
+            ..Args::default()
         }))
     }
 
@@ -247,7 +244,7 @@ impl Guise {
         }
     }
 
-    /// The length that b2sum is asked for, in bytes; 0 bits are the usual ones.
+    /// The digest length of b2sum in bytes, if it is requested. (0 bits are the default.)
     fn length_of(&self, matches: &ArgMatches) -> Result<Option<u64>, String> {
         let asked = matches.try_get_one::<String>("length").ok().flatten();
         let Some(text) = asked else { return Ok(None) };
@@ -264,7 +261,7 @@ impl Guise {
         }
     }
 
-    /// What is wrong with a command line, in the words of GNU's tools.
+    /// What is wrong with a command line, in the words of GNU tools.
     fn what_is_wrong(&self, error: &clap::Error) -> String {
         let named = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(named)) => named.as_str(),
@@ -292,7 +289,7 @@ impl Guise {
         }
     }
 
-    /// The long options that begin like that, quoted.
+    /// The long options that start like that, quoted.
     fn possible(&self, start: &str) -> Vec<String> {
         let mut command = self.command();
         command.build();

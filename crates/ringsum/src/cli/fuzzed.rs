@@ -1,15 +1,16 @@
 //! What must hold for any bytes in the command's own formats: values of options, lists, and the index.
-//! `fuzz/` tries it, and the tests try again what it kept.
+//! `fuzz/` tries it, and the tests replay the corpus.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use ringsum::checkfile::{Known, Reader};
+use ringsum::checkfile::{Hints, LineEnd, Reader};
 
-use super::index::{Index, Record, Stamp};
-use super::lines::{Line, Lines, Names};
-use super::values;
+use super::args::values;
+use super::cache::{Index, Metadata, Record};
+use super::inputs::lines::{CheckLine, CheckLines, Names};
 
 /// A value is refused, or is the number that it says.
 pub(crate) fn value(data: &[u8]) {
@@ -17,16 +18,16 @@ pub(crate) fn value(data: &[u8]) {
     let _ = values::parse_glob(text);
     let _ = values::parse_io_priority(text);
     if let Ok(bytes) = values::parse_block_bytes(text) {
-        assert_eq!(u64::from(bytes), meant(text), "{text:?}");
+        assert_eq!(u64::from(bytes), meaning(text), "{text:?}");
     }
     if let Ok(rate) = values::parse_rate(text) {
         let size = text.strip_suffix("/s").unwrap_or(text);
-        assert_eq!(rate.get(), meant(size), "{text:?}");
+        assert_eq!(rate.get(), meaning(size), "{text:?}");
     }
 }
 
 /// Another way to read a size that is one.
-fn meant(text: &str) -> u64 {
+fn meaning(text: &str) -> u64 {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let number: u128 = text[..text.len() - unit.len()].parse().unwrap();
     let unit = unit.trim().to_lowercase();
@@ -35,48 +36,47 @@ fn meant(text: &str) -> u64 {
     u64::try_from(number.saturating_mul(base.pow(power))).unwrap_or(u64::MAX)
 }
 
-/// Lists of both kinds come apart at their line ends, and nowhere else.
+/// Lists of both kinds are split at their line ends, and nowhere else.
 pub(crate) fn list(data: &[u8]) {
-    for (zero, end) in [(false, b'\n'), (true, 0)] {
-        let names: Vec<PathBuf> = Names::new(data, zero).map(Result::unwrap).collect();
+    for end in [LineEnd::Newline, LineEnd::Nul] {
+        let reader = Reader::new(Hints::default(), end);
+        let end = reader.end_byte();
+        let names: Vec<PathBuf> = Names::new(data, end).map(Result::unwrap).collect();
         let expected = data.split(|byte| *byte == end).filter(|name| !name.is_empty());
         assert!(names.iter().map(|name| name.as_os_str().as_encoded_bytes()).eq(expected));
-        check_lines(data, zero, end);
+        check_lines(data, reader);
     }
 }
 
-fn check_lines(data: &[u8], zero: bool, end: u8) {
-    let known = || Known::new(&[], &[], None);
-    let mut reader = if zero { Reader::zero() } else { Reader::new() };
-    let mut lines = Lines::new(7, Path::new("list"), data, reader.clone(), known());
-    let mut entries = 0;
+fn check_lines(data: &[u8], mut reader: Reader) {
+    let mut lines = CheckLines::new(7, Path::new("list"), data, reader.clone());
+    let mut files = 0;
     let text = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data);
+    let end = reader.end_byte();
     for (line, number) in text.split(|byte| *byte == end).zip(1..) {
-        let entry = reader.line(line);
-        match entry.and_then(|entry| entry.map(|entry| entry.resolve(&known())).transpose()) {
+        match reader.line(line) {
             Ok(None) => {}
-            Ok(Some(entry)) => {
-                let Some(Line::Entry(found)) = lines.next() else { panic!("line {number}") };
-                assert_eq!((&found.first, &*found.name), (&entry.first, &*entry.name));
-                assert_eq!((&*found.listed, found.place), (&*entry.listed, 7));
-                entries += 1;
+            Ok(Some(line)) => {
+                let Some(CheckLine::File(found)) = lines.next() else { panic!("line {number}") };
+                assert_eq!((found.line, found.place), (line, 7));
+                files += 1;
             }
             Err(why) => match lines.next() {
-                Some(Line::Malformed { list, number: found, why: said }) => {
-                    assert_eq!((&*list, found, said), (&b"list"[..], number, why.to_string()));
+                Some(CheckLine::Malformed { list, place: 7, number: found, why: text }) => {
+                    assert_eq!((&*list, found, text), (&b"list"[..], number, why.to_string()));
                 }
                 _ => panic!("line {number}"),
             },
         }
     }
     match lines.next() {
-        Some(Line::End { place: 7, entries: found, .. }) => assert_eq!(found, entries),
+        Some(CheckLine::ListEnd { place: 7, files: found, .. }) => assert_eq!(found, files),
         _ => panic!("there is no end"),
     }
     assert!(lines.next().is_none());
 }
 
-/// Records in the index that is damaged.
+/// Records in the index.
 const RECORDS: u64 = 24;
 
 fn path(i: u64) -> Vec<u8> {
@@ -84,26 +84,26 @@ fn path(i: u64) -> Vec<u8> {
 }
 
 fn record(i: u64) -> Record {
-    let stamp = Stamp {
+    let metadata = Metadata {
         file_system: 3,
         inode: i * 977,
         size: i << 20,
         mtime_ns: -5 * i as i64,
         ctime_ns: i as i64,
     };
-    Record { stamp, hash: *blake3::hash(&i.to_le_bytes()).as_bytes() }
+    Record { metadata, hash: *blake3::hash(&i.to_le_bytes()).as_bytes() }
 }
 
-/// An index as it is made.
+/// A new index.
 fn sound(folder: &Path) -> &'static [u8] {
     static SOUND: OnceLock<Vec<u8>> = OnceLock::new();
     SOUND.get_or_init(|| {
         let path_of_it = folder.join("sound");
         let mut index = Index::open(&path_of_it).unwrap();
         (0..RECORDS).for_each(|i| index.put(&path(i), record(i)).unwrap());
-        index.flush().unwrap();
+        index.flush(Duration::ZERO).unwrap();
         drop(index);
-        // Many small pages: more kinds of damage in fewer bytes.
+        // (Many small pages: more kinds of damage in fewer bytes.)
         let database = rusqlite::Connection::open(&path_of_it).unwrap();
         database.execute_batch("PRAGMA page_size = 512; VACUUM").unwrap();
         drop(database);
@@ -113,11 +113,11 @@ fn sound(folder: &Path) -> &'static [u8] {
     })
 }
 
-/// Whatever the file of an index has in it, and a journal beside it: an error, or no record, or the right one.
+/// Whatever an index file and a journal beside it contain: an error, or no record, or the right one.
 ///
-/// The first byte says what the others are. 0: the file. 1: the journal of a sound index. Else: changes of a
-/// sound index, each of an offset (two bytes), a length (0 to 3, one byte) and as many bytes; one past the end cuts
-/// the file off.
+/// The first byte tells what the others are. 0: the file. 1: the journal of a sound index. Else: changes of a sound
+/// index, each of an offset (two bytes), a length (0 to 3, one byte) and as many bytes; one past the end truncates
+/// the file.
 pub(crate) fn index(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let folder = std::env::temp_dir().join(format!("ringsum-fuzzed-index-{}", std::process::id()));
@@ -154,17 +154,17 @@ fn damaged(sound: &[u8], mut changes: &[u8]) -> Vec<u8> {
 }
 
 fn read_and_write(index: &mut Index) {
-    // In order, as a walk asks, and then in another.
+    // In order, as a walk does, and then in another.
     let (in_order, across) = (0..RECORDS, (0..RECORDS).map(|i| i * 7 % RECORDS));
     for i in in_order.chain(across) {
         if let Ok(Some(found)) = index.get(&path(i)) {
             assert_eq!(found, record(i), "the record of another file, or a damaged one");
         }
     }
-    // What is new is found, or not; what is old is not found in its place.
+    // A new record is found, or not; the old one is not found in its place.
     let new = |i: u64| record(i + 1000);
     let written = (0..RECORDS).step_by(3).try_for_each(|i| index.put(&path(i), new(i)));
-    let written = written.and_then(|()| index.remove(&path(1))).and_then(|()| index.flush());
+    let written = written.and_then(|()| index.remove(&path(1))).and_then(|()| index.flush(Duration::ZERO));
     for i in 0..RECORDS {
         if let Ok(Some(found)) = index.get(&path(i)) {
             assert!(found == record(i) || found == new(i), "the record of another file");
@@ -173,7 +173,8 @@ fn read_and_write(index: &mut Index) {
         }
     }
     if written.is_ok() {
-        let _ = index.forget_unseen(b"/folder");
+        index.start_tree(b"/folder");
+        let _ = index.finish_tree();
     }
 }
 

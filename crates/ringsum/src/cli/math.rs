@@ -1,9 +1,8 @@
-//! C's `pow` and `log`, so that the binary needs no libm.so.
+//! C's `pow` and `log`, so that the binary does not need libm.so.
 //!
-//! The progress bar's estimate of the rate calls the one, and SQLite's full-text search, which nobody
-//! uses here, the other; and to load, map and relocate one more shared library at every start took 80
-//! us of the 850 us in which a 1,000-byte file is hashed. A symbol of the executable comes before one
-//! of a library.
+//! The progress bar's estimate of the rate calls `pow`, and SQLite's full-text search, which is not used
+//! here, `log`. Loading one more shared library took 80 us of the 850 us in which a 1,000-byte file is hashed. A
+//! symbol of the executable takes precedence over one of a library.
 #![allow(unsafe_code)]
 
 // SAFETY: the signature is that of C's `pow`, and so is the meaning.

@@ -1,31 +1,30 @@
-//! What hashing and checking share: from a path to its digest, with plan and progress shown.
+//! One invocation: what all commands share, and hashing one input.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use blockring::{Choice, Config, Plan, Shared, Source, Stats, Trace, Tunings};
-use ringsum::many::{BadRanges, Budget, Failure, Hashed, can_share};
-use ringsum::{Algorithms, Found, Mode, Options, tuned};
+use blockring::{Choice, Config, Plan, RunOptions, Source, Trace};
+use ringsum::files::{BadRanges, Failure, Hashed, supports_sharing};
+use ringsum::{Algorithms, Digests, Mode, Options};
 
-use crate::args::Args;
-use crate::ends;
-use crate::inputs::{self, InputError, Inputs};
-use crate::limits;
-use crate::mapping;
-use crate::output::{Messages, Output, To};
-use crate::progress::Progress;
-use crate::statistics::{Of, Report};
-use crate::values::StatsFormat;
+use super::args::Args;
+use super::commands::bad_ranges;
+use super::inputs::{self, InputError, Inputs, conflicts};
+use super::memory::Shares;
+use super::output::progress::ProgressBar;
+use super::output::statistics::Totals;
+use super::output::{Messages, Output, To};
+use super::settings::Settings;
 
-/// When a file that changed is read again: an editor, or a program that puts a new file in the place of an old
-/// one, is done within milliseconds; for one that writes for longer, each time is twice as long as the one
-/// before, up to what people wait for a prompt.
-const AGAIN_AFTER: Duration = Duration::from_millis(250);
-const AGAIN_AFTER_MAX: Duration = Duration::from_secs(8);
+/// When a file that changed is read again. An editor, or a program that replaces a file, is done within
+/// milliseconds; for a program that writes for longer, each delay is twice the one before, up to the time
+/// that users wait for a prompt.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(8);
 
 /// One invocation.
 pub(crate) struct Session<'a> {
@@ -33,27 +32,13 @@ pub(crate) struct Session<'a> {
     pub(crate) messages: &'a Messages,
     pub(crate) output: Output,
     inputs: Mutex<Inputs>,
-    pub(crate) progress: Progress,
-    pub(crate) options: Options,
-    /// What to make of files.
-    pub(crate) algorithms: Algorithms,
-    /// How what is hashed by itself is read, with its part of the memory.
-    alone: Config,
-    /// Present where statistics are wanted: a start without them does not touch what they are made of.
-    totals: Option<Mutex<Totals>>,
+    pub(crate) progress: ProgressBar,
+    settings: Settings,
+    trace: Option<Trace>,
+    totals: Option<Totals>,
 }
 
-/// What all inputs took.
-struct Totals {
-    format: StatsFormat,
-    start: Instant,
-    inputs: u64,
-    /// Some were read together, and nothing was said of each.
-    together: bool,
-    stats: Stats,
-}
-
-/// Why there is no digest.
+/// Why an input has no digest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DigestError {
     #[error(transparent)]
@@ -62,19 +47,18 @@ pub(crate) enum DigestError {
     Hash(#[from] ringsum::Error),
     #[error("{0}")]
     Unreadable(BadRanges),
-    #[error("--map-errors goes on after a failed read, and {0} has no places to go on from")]
-    NoPlaces(&'static str),
+    #[error("--list-bad-ranges needs a seekable file, and this is {0}")]
+    NotSeekable(blockring::SourceKind),
 }
 
-impl DigestError {
-    /// The same as what happens to one of many.
-    pub(crate) fn into_failure(self) -> Failure {
-        match self {
+impl From<DigestError> for Failure {
+    fn from(error: DigestError) -> Failure {
+        match error {
             DigestError::Hash(error) => error.into(),
             DigestError::Input(InputError::Blockring(error)) => Failure::Read(error.into_parts().1),
             DigestError::Unreadable(ranges) => Failure::Unreadable(ranges),
-            error @ (DigestError::Input(_) | DigestError::NoPlaces(_)) => {
-                Failure::Alone(error.to_string())
+            error @ (DigestError::Input(_) | DigestError::NotSeekable(_)) => {
+                Failure::Other(error.to_string())
             }
         }
     }
@@ -83,73 +67,78 @@ impl DigestError {
 impl<'a> Session<'a> {
     /// # Errors
     ///
-    /// Standard output is closed, or the key cannot be had, or a trace not be written.
-    pub(crate) fn new(args: &'a Args, messages: &'a Messages) -> anyhow::Result<Session<'a>> {
-        ends::check(args)?;
+    /// Standard output is closed, the key cannot be read, or the trace cannot be written.
+    pub(crate) fn new(
+        args: &'a Args,
+        mut settings: Settings,
+        messages: &'a Messages,
+    ) -> anyhow::Result<Session<'a>> {
+        conflicts::check(args)?;
         let mut inputs = Inputs::new();
-        let mode = match &args.derive_key {
+        settings.options.mode = match &args.derive_key {
             Some(context) => Mode::derive_key(context),
             None if args.keyed => Mode::Keyed(inputs.key()?),
             None => Mode::Hash,
         };
         let trace = match &args.trace {
-            Some(path) => {
-                let file = create_trace(path).map_err(|error| no_trace(path, &error))?;
-                Some(Trace::new(file))
-            }
+            Some(path) => Some(create_trace(path).map_err(|error| trace_failed(path, &error))?),
             None => None,
         };
-        if args.may_map() {
-            #[expect(unsafe_code)]
-            // SAFETY: the hash of bytes that change under it is some hash, and is not printed.
-            unsafe {
-                blockring::allow_mmap()?;
-            }
-        }
-        let given = args.config(trace);
-        let memory_bytes = match args.reads_many() {
-            true => given.memory_bytes.or_else(limits::memory_bytes),
-            false => given.memory_bytes,
-        };
-        let config = Config { memory_bytes, tuned: tunings(args), ..given };
-        let alone = match args.reads_many() {
-            true => Budget::of(&config).alone(&config),
-            false => config.clone(),
-        };
-        // Last: it empties a file.
+        // Last, because it truncates a file.
         let output = Output::new(destination(args))?;
         Ok(Session {
             args,
             messages,
             output,
             inputs: Mutex::new(inputs),
-            progress: Progress::new(args.progress),
-            options: Options { mode, config },
-            algorithms: args.algorithms(),
-            alone,
-            totals: args.stats.map(|format| {
-                let (start, stats) = (Instant::now(), Stats::default());
-                Mutex::new(Totals { format, start, inputs: 0, together: false, stats })
-            }),
+            progress: ProgressBar::new(args.progress),
+            settings,
+            trace,
+            totals: args.stats.map(Totals::new),
         })
     }
 
-    /// Everything is done: the bar goes, the totals are said, the trace is written to its end.
+    /// Removes the progress bar, prints the total statistics, and writes the trace to its end.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         self.progress.finish();
-        // Of one input, people have seen them.
-        let is_news = |t: &MutexGuard<'_, Totals>| {
-            t.format == StatsFormat::Json || t.inputs != 1 || t.together
-        };
-        if let Some(totals) = self.totals.as_ref().map(lock).filter(is_news) {
-            let report =
-                Report { stats: &totals.stats, of: Of::All(totals.inputs, totals.start.elapsed()) };
-            self.messages.report(None, totals.format, report.format(totals.format));
+        if let Some(totals) = &self.totals {
+            totals.print(self.messages);
         }
-        if let (Some(trace), Some(path)) = (&self.options.config.trace, &self.args.trace) {
-            trace.finish().map_err(|error| no_trace(path, &error))?;
+        if let (Some(trace), Some(path)) = (&self.trace, &self.args.trace) {
+            trace.finish().map_err(|error| trace_failed(path, &error))?;
         }
         Ok(())
+    }
+
+    /// How to hash many files.
+    pub(crate) fn options(&self) -> &Options {
+        &self.settings.options
+    }
+
+    /// How to hash one input.
+    pub(crate) fn options_for(&self, algorithms: &Algorithms, config: &Config) -> Options {
+        let mode = self.settings.options.mode.clone();
+        Options { mode, algorithms: *algorithms, config: config.clone() }
+    }
+
+    /// How plans of single inputs are made.
+    pub(crate) fn run_options(&self) -> RunOptions<'_> {
+        let (tunings, trace) = (self.settings.tunings.as_ref(), self.trace.as_ref());
+        RunOptions { tunings, trace, ..RunOptions::default() }
+    }
+
+    pub(crate) fn algorithms(&self) -> &Algorithms {
+        &self.settings.options.algorithms
+    }
+
+    pub(crate) fn shares(&self) -> Shares {
+        self.settings.shares
+    }
+
+    /// Whether files can be read together with others.
+    pub(crate) fn supports_sharing(&self) -> bool {
+        let is_plain = self.trace.is_none() && !self.args.list_bad_ranges;
+        is_plain && supports_sharing(&self.settings.options.config)
     }
 
     /// Hashes one input.
@@ -160,134 +149,107 @@ impl<'a> Session<'a> {
         Ok(hashed)
     }
 
-    /// The same, once more if the file changed meanwhile and that was asked for.
-    pub(crate) fn hash_again(&self, path: &Path) -> Result<Hashed, Failure> {
-        let mut again = 0;
+    /// Hashes one input, and tries again if the file changed meanwhile and that is requested.
+    pub(crate) fn hash_with_retries(&self, path: &Path) -> Result<Hashed, Failure> {
+        let mut retries = 0;
         loop {
-            let failure = match self.hash(path, &self.algorithms) {
+            let failure = match self.hash(path, self.algorithms()) {
                 Ok(hashed) => return Ok(hashed),
-                Err(error) => error.into_failure(),
+                Err(error) => Failure::from(error),
             };
-            match failure.change().and_then(|_| self.again_after(path, again)) {
+            match failure.change().and_then(|_| self.retry_after(path, retries)) {
                 Some(after) => thread::sleep(after),
                 None => return Err(failure),
             }
-            again += 1;
+            retries += 1;
         }
     }
 
-    /// When to read a file that changed again, and has been so often; standard input cannot be.
-    pub(crate) fn again_after(&self, path: &Path, again: u32) -> Option<Duration> {
-        let is_due = again < self.args.retry_changed && !inputs::is_stdin(path);
-        is_due.then(|| (AGAIN_AFTER * (1 << again.min(30))).min(AGAIN_AFTER_MAX))
+    /// When to read a file that changed again; standard input cannot be.
+    pub(crate) fn retry_after(&self, path: &Path, retries: u32) -> Option<Duration> {
+        let is_retried = retries < self.args.retry_changed && !inputs::is_stdin(path);
+        is_retried.then(|| (RETRY_AFTER * (1 << retries.min(30))).min(RETRY_AFTER_MAX))
     }
 
-    /// How the memory of a run over many files is shared out.
-    pub(crate) fn budget(&self) -> Budget {
-        Budget::of(&self.options.config)
-    }
-
-    /// Whether files are read together with others, if there are many.
-    pub(crate) fn shares(&self) -> bool {
-        can_share(&self.options.config) && !self.args.map_errors
-    }
-
-    /// Hashes what is open already; `path` is what it is called.
+    /// Hashes an open input; `path` is its name.
     pub(crate) fn hash_source(
         &self,
         source: &Source,
         path: &Path,
         algorithms: &Algorithms,
     ) -> Result<Hashed, DigestError> {
-        let mode = &self.options.mode;
-        let plan = ringsum::plan_sums(source, &self.alone, algorithms)?;
-        if self.args.map_errors {
-            return mapping::hash(self, &plan, path);
+        let options = self.options_for(algorithms, &self.settings.separate);
+        let plan = ringsum::plan(source, &options, &self.run_options())?;
+        if self.args.list_bad_ranges {
+            return bad_ranges::hash(self, &plan, source, path, &options);
         }
-        let observe = |bytes| self.progress.add(bytes);
-        let hash = || ringsum::sums_planned(&plan, mode, algorithms, &observe);
-        Ok(Hashed::read(self.carry_out(&plan, path, hash)?, source))
+        let progress = |bytes| self.progress.add(bytes);
+        let hash = || ringsum::digest_planned(&plan, source, &options, &progress);
+        Ok(Hashed::new(self.carry_out(&plan, path, hash)?, source))
     }
 
-    /// Opens a file to be read as it comes; `-` is standard input.
+    /// Opens an input to be read as a stream; `-` is standard input.
     pub(crate) fn open_stream(&self, path: &Path) -> Result<Source, InputError> {
         lock(&self.inputs).open_stream(path)
     }
 
-    /// Explains a plan, has it carried out, and says what that took.
+    /// Explains a plan, carries it out, and prints its statistics.
     pub(crate) fn carry_out(
         &self,
-        plan: &Plan<'_>,
+        plan: &Plan,
         path: &Path,
-        hash: impl FnOnce() -> Result<Found, ringsum::Error>,
-    ) -> Result<Found, ringsum::Error> {
+        hash: impl FnOnce() -> Result<Digests, ringsum::Error>,
+    ) -> Result<Digests, ringsum::Error> {
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
             let text = format!("plan\n{plan}");
             self.progress.suspend(|| self.messages.say_lines(Some(name), &text));
         }
-        let found = hash();
-        if let (Some(totals), Some(stats)) = (&self.totals, plan.stats()) {
-            let mut totals = lock(totals);
-            totals.stats.add(&stats);
-            let report = Report { stats: &stats, of: Of::Input(path, plan.choices()) };
-            let text = report.format(totals.format);
-            let name = path.as_os_str().as_encoded_bytes();
-            self.progress.suspend(|| self.messages.report(Some(name), totals.format, text));
+        let digests = hash();
+        if let Some(totals) = &self.totals {
+            self.progress.suspend(|| totals.add_input(self.messages, path, plan));
         }
-        found
+        digests
     }
 
-    /// Says how files of one device are read.
-    pub(crate) fn explain_shared(&self, shared: &Shared) {
+    /// Explains how the files of a device are read.
+    pub(crate) fn explain_device(&self, plan: &Plan) {
         if !self.args.explain {
             return;
         }
         let mut text = "plan for the files of a device".to_owned();
-        for Choice { what, value, why } in shared.choices() {
+        for Choice { what, value, why, .. } in plan.choices() {
             text.push_str(&format!("\n  {what:8} {value:16} {why}"));
         }
         self.progress.suspend(|| self.messages.say_lines(None, &text));
     }
 
-    /// Opens a list of names or of hashes; `-` is standard input.
+    /// Adds the statistics of the files of a device.
+    pub(crate) fn add_device(&self, plan: &Plan) {
+        if let Some(totals) = &self.totals {
+            totals.add_device(plan);
+        }
+    }
+
+    /// Opens a list of names or a checksum file; `-` is standard input.
     pub(crate) fn open_list(&self, path: &Path) -> Result<File, InputError> {
         lock(&self.inputs).open_list(path)
     }
 
-    /// Prints a message about an input, out of the way of the progress.
+    /// Prints a message about an input.
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
         self.progress.suspend(|| self.messages.say_of(name, text));
     }
 
-    /// Counts inputs that are done; `together`: nothing was said of each of them.
-    pub(crate) fn count_inputs(&self, inputs: u64, together: bool) {
+    /// Counts inputs. `is_shared`: they were read together, so that each has no statistics of its own.
+    pub(crate) fn count_inputs(&self, inputs: u64, is_shared: bool) {
         if let Some(totals) = &self.totals {
-            let mut totals = lock(totals);
-            totals.inputs += inputs;
-            totals.together |= together;
-        }
-    }
-
-    /// Adds what reading the files of one device took.
-    pub(crate) fn add_stats(&self, shared: &Shared) {
-        if let (Some(totals), Some(stats)) = (&self.totals, shared.stats()) {
-            lock(totals).stats.add(&stats);
+            totals.count_inputs(inputs, is_shared);
         }
     }
 }
 
-/// What was measured on this machine, for plans to look at where it counts: a small file's never does, and so
-/// costs no system call.
-fn tunings(args: &Args) -> Option<Tunings> {
-    if args.no_tuned {
-        return None;
-    }
-    let [config_home, home] = ["XDG_CONFIG_HOME", "HOME"].map(std::env::var_os);
-    tuned::default_path(config_home.as_deref(), home.as_deref()).map(tuned::tunings)
-}
-
-/// Where hashes go.
+/// Where checksums are written.
 fn destination(args: &Args) -> To<'_> {
     match &args.output {
         Some(path) => To::File(path),
@@ -296,25 +258,25 @@ fn destination(args: &Args) -> To<'_> {
     }
 }
 
-/// Takes a lock, whatever happened to who held it before.
+/// Locks a mutex, even if a thread panicked while it held it.
 pub(crate) fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Creates the file of a trace, or writes over an old one; over nothing else, since a file to hash is
-/// quickly named in its place.
-fn create_trace(path: &Path) -> io::Result<File> {
+/// Creates the file of a trace, or overwrites an old trace; nothing else, since a file to hash is easily
+/// named by mistake.
+fn create_trace(path: &Path) -> io::Result<Trace> {
     if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
         let mut start = Vec::new();
         File::open(path)?.take(Trace::START.len() as u64).read_to_end(&mut start)?;
         if start != Trace::START {
-            let why = "there is such a file, and it is no trace; name another one";
+            let why = "the file exists and is not a trace; use another name";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
     }
-    File::create(path)
+    Ok(Trace::new(File::create(path)?))
 }
 
-fn no_trace(path: &Path, error: &io::Error) -> anyhow::Error {
+fn trace_failed(path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow::anyhow!("{}: the trace: {error}", path.display())
 }

@@ -1,10 +1,10 @@
-//! The C `main`: what must be so before anything else runs, and no more.
+//! The C `main`: the start of the process.
 //!
-//! Rust's own start-up does three things that we do here, and others that we can do without (it reads
-//! /proc/self/maps for the place of the stack guard, and sets up a stack for a signal handler): 85 us
-//! of the 770 us in which a 1,000-byte file is hashed. It also opens /dev/null over a closed
-//! standard descriptor, as must be, but tells nobody; a closed standard output would then take
-//! everything, and a closed standard input be an empty file.
+//! Rust's own start-up does the same three things, and others that are not needed (it reads
+//! /proc/self/maps for the stack guard, and sets up a stack for a signal handler): 85 us of the 770 us in
+//! which a 1,000-byte file is hashed. It also opens /dev/null over a closed standard descriptor, but does
+//! not report that: a closed standard output would then swallow everything, and a closed standard input
+//! would be an empty file.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
@@ -20,34 +20,34 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     fill_closed_descriptors();
-    // A write to a pipe that nobody reads, or past the limit on the size of files, is to fail, not to end the
-    // process.
+    // A write to a closed pipe, or past the limit on file sizes, fails and does not end the process.
     // SAFETY: no other thread runs yet.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
+    super::allocator::prepare();
     // SAFETY: the C library passes argc strings that live as long as the process.
     let line = unsafe { line(argc, argv) };
     with_enough_stack(line).into()
 }
 
-/// The least stack, in bytes, that the command runs on. The option parser's definition is one function whose
-/// frame takes more than 512 KiB without optimization; with it, 128 KiB were enough for the whole command.
+/// Least stack of the command, in bytes. The definition of the option parser is one function whose frame takes
+/// more than 512 KiB without optimization; with it, 128 KiB were enough for the whole command.
 const STACK_BYTES_MIN: u64 = 2 << 20;
 
-/// Runs the command here, or on a thread with a stack of its own where `ulimit -s` leaves too little: past
-/// its end is a SIGSEGV, which says nothing. To ask takes a system call, 0.1 us.
+/// Runs the command here, or on a thread if `ulimit -s` leaves too little stack: a stack overflow is a SIGSEGV
+/// without a message. (The check is a system call, 0.1 us.)
 #[cfg_attr(test, expect(dead_code))]
 fn with_enough_stack(line: Vec<OsString>) -> u8 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
     if limit.is_none_or(|limit| limit >= STACK_BYTES_MIN) {
-        return crate::command(line);
+        return crate::cli::command(line);
     }
-    let run = || crate::command(line.clone());
+    let run = || crate::cli::command(line.clone());
     let builder = thread::Builder::new().stack_size(STACK_BYTES_MIN as usize);
     thread::scope(|scope| match builder.spawn_scoped(scope, run) {
-        // What panics has said so; this is the status that Rust's own start-up gives it.
+        // (The status of a panic in Rust's own start-up.)
         Ok(thread) => thread.join().unwrap_or(101),
         Err(_) => run(),
     })
@@ -66,7 +66,7 @@ unsafe fn line(argc: c_int, argv: *const *const c_char) -> Vec<OsString> {
     (0..argc.max(0) as usize).map(word).collect()
 }
 
-/// Opens /dev/null over closed standard descriptors, so that no file of ours lands there.
+/// Opens /dev/null over closed standard descriptors, so that no other file gets their numbers.
 #[cfg_attr(test, expect(dead_code))]
 fn fill_closed_descriptors() {
     for fd in 0..3 {

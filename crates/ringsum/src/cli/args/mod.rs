@@ -1,66 +1,65 @@
-//! The command line, as plain values: parsed, checked against each other, and not yet used.
+//! The command line as plain values: parsed and checked against each other, but not used.
 //!
-//! The same definitions make the man page and the completions (`examples/man-and-completions.rs`).
+//! `examples/man-and-completions.rs` makes the man page and the completions from the same definitions.
 
-// (Its place is said for the example that makes the man page out of this file.)
-#[path = "args/parse.rs"]
+// (With its path, for the example, which includes this file.)
+#[path = "parse.rs"]
 mod parse;
+#[path = "values.rs"]
+pub(crate) mod values;
 
 use std::path::PathBuf;
 
-use blockring::{
-    CacheMode, Config, Consume, DEPTH_MAX, EngineKind, HugePages, IoPriority, POOL_THREADS_MAX,
-    RateLimit, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll, Trace, Uring, WORKERS_MAX,
-};
+use blockring::{CacheMode, Config, EngineKind, IoPriority, RateLimit, Sqpoll};
 use clap::{ArgGroup, Parser};
-use ringsum::many::{JOBS_MAX, PROCESS_BYTES};
+use ringsum::files::SMALL_THREADS_MAX;
 use ringsum::{Algorithm, Algorithms, BLAKE2B_BYTES};
 
-use crate::guise::Guise;
-use crate::values::{
-    AlgorithmArg, ConsumeArg, HugePagesArg, PassingArg, Pattern, StatsFormat, When, one_of,
+use self::values::{
+    AlgorithmArg, ConsumeArg, HugePagesArg, Pattern, StatsFormat, TeeModeArg, When, one_of,
     parse_algorithm, parse_block_bytes, parse_glob, parse_io_priority, parse_memory, parse_rate,
 };
+use crate::cli::applet::Applet;
 
-/// From so many files on they are hashed together: threads for fewer would take longer to start than to be
-/// of use.
-const TOGETHER_MIN: usize = 16;
+/// From this number of files on, they are hashed in parallel: with fewer, the threads would take longer to
+/// start than they save.
+const PARALLEL_MIN: usize = 16;
 
-const READING: &str = "I/O options (each is chosen by the facts of the file when it is not given)";
-const TUNING: &str = "More I/O options (docs/tuning.md says what each costs, and when it helps)";
-const LOOKING: &str = "A look inside";
+const READING: &str = "I/O options (detected automatically by default)";
+const TUNING: &str = "Advanced I/O options (docs/tuning.md)";
+const DIAGNOSTICS: &str = "Diagnostics";
 const PIPES: &str = "Pipes (docs/pipes.md)";
 const TREES: &str = "Trees and lists of files (docs/trees.md)";
-const INDEXES: &str = "What has not changed (docs/index.md)";
+const INDEX: &str = "Incremental hashing (docs/index.md)";
 
-/// Print or check BLAKE3 and other digests, at the speed of the device
+/// Print or check BLAKE3 and other checksums, at full disk bandwidth
 ///
-/// With no FILE, or when FILE is -, read standard input; with -r and no FILE, the current directory. A drop-in replacement for b3sum.
-#[derive(Parser, Debug, PartialEq)]
+/// With no FILE, or when FILE is -, read standard input. With -r and no FILE, hash the current directory. A drop-in replacement for b3sum.
+#[derive(Parser, Debug, Default, PartialEq)]
 #[command(
     name = "ringsum",
     version,
-    group(ArgGroup::new("walks").args(["recursive", "report_extra"]).multiple(true)),
-    group(ArgGroup::new("passes").args(["pass_through", "tee"]).multiple(true).conflicts_with_all([
-        "check", "recursive", "files_from", "index", "raw", "in_order", "medium",
+    group(ArgGroup::new("walks").args(["recursive", "report_unlisted"]).multiple(true)),
+    group(ArgGroup::new("copies").args(["pass_through", "tee"]).multiple(true).conflicts_with_all([
+        "check", "recursive", "files_from", "index", "raw", "in_order", "bypass_cache",
     ])),
-    after_help = "Exit status: 0 if all is well, 1 if a file could not be read, changed while it was \
-                  read, or failed a check, 2 for a wrong command line, 130 after Ctrl-C \
-                  (docs/exit-status.md).\n\
-                  Sizes take k, K or KiB (1024), kB or KB (1000), and so on with M and G."
+    after_help = "Exit status: 0 on success, 1 if a file could not be read, changed while it was read, or \
+                  failed a check, 2 for a wrong command line, 130 after Ctrl-C (docs/exit-status.md).\n\
+                  SIZE and BYTES accept the suffixes k, K or KiB (1024), kB or KB (1000), and so on for M, \
+                  G and T."
 )]
 pub(crate) struct Args {
-    /// The tool that it was invoked as, if that is another
+    /// The tool that it was invoked as, if that is another one
     #[arg(skip)]
-    pub(crate) guise: Option<Guise>,
+    pub(crate) applet: Option<Applet>,
 
-    /// Files to hash, or check files to check
+    /// Files to hash, or checksum files to check
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Which digest; may be repeated, and the file is read once. `list` lists them, with how fast they are here
+    /// Hash algorithm; repeat to compute several in one pass. `list` prints all of them with their speed on this machine
     ///
-    /// With several, lines are BSD-style. With --check, it is that of lines that do not say which. MD5, SHA-1, xxHash and CRC-32C find damage, and are no defence against people who make files on purpose (docs/algorithms.md).
+    /// Several algorithms imply --tag. With --check, the algorithm of lines that do not name one. MD5, SHA-1, xxHash and CRC-32C detect accidental damage, but not manipulation (docs/algorithms.md).
     #[arg(short, long, value_name = "NAME", value_parser = parse_algorithm())]
     pub(crate) algorithm: Vec<AlgorithmArg>,
 
@@ -72,134 +71,134 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CONTEXT", conflicts_with = "keyed")]
     pub(crate) derive_key: Option<String>,
 
-    /// The number of output bytes, before hex encoding: of BLAKE3 (default: 32), and of blake2b (1 to 64; default: 64)
+    /// Number of output bytes, before hex encoding: for BLAKE3 (default: 32) and blake2b (1 to 64; default: 64)
     #[arg(short, long, value_name = "LEN")]
     pub(crate) length: Option<u64>,
 
-    /// The first output byte, before hex encoding
-    #[arg(long, value_name = "SEEK", default_value_t = 0)]
+    /// First output byte of BLAKE3, before hex encoding
+    #[arg(long, value_name = "SEEK", default_value_t)]
     pub(crate) seek: u64,
 
-    /// The most threads to use; 0 is the default: as many as there are processors
+    /// Maximum number of threads [default: the number of processors]
     ///
-    /// Without it, or with 0, the environment variable RAYON_NUM_THREADS counts, as for b3sum.
+    /// Without it, or with 0, the environment variable RAYON_NUM_THREADS applies, as for b3sum.
     #[arg(long, value_name = "NUM", conflicts_with = "workers")]
     pub(crate) num_threads: Option<usize>,
 
-    /// Do not map files into memory (they never are, unless --engine mmap says so)
+    /// Disable memory mapping (which only --engine mmap enables)
     #[arg(long)]
     pub(crate) no_mmap: bool,
 
-    /// Omit file names in the output
+    /// Omit filenames in the output
     #[arg(long)]
     pub(crate) no_names: bool,
 
-    /// Write raw output bytes to standard output, without names; takes one FILE
+    /// Write raw output bytes to stdout, without filenames; takes a single FILE
     #[arg(long)]
     pub(crate) raw: bool,
 
-    /// Write BSD-style lines: BLAKE3 (FILE) = HASH; always with several algorithms
+    /// Write BSD-style lines: BLAKE3 (FILE) = HASH; implied by several algorithms
     #[arg(long)]
     pub(crate) tag: bool,
 
-    /// Read hashes and names from the FILEs, and check them
+    /// Read checksums from the FILEs and check them
     #[arg(short, long, conflicts_with_all = ["keyed", "derive_key", "length", "raw", "tag", "no_names"])]
     pub(crate) check: bool,
 
-    /// With --check: print nothing for files that are as they should be
+    /// With --check, do not print OK for each successfully verified file
     #[arg(long, requires = "check", overrides_with_all = ["status", "warn"])]
     pub(crate) quiet: bool,
 
-    /// With --check: print nothing; the exit status tells
+    /// With --check, print nothing; report the result in the exit status
     #[arg(long, requires = "check", overrides_with_all = ["quiet", "warn"])]
     pub(crate) status: bool,
 
-    /// With --check: say nothing of files that do not exist, and do not fail for them
+    /// With --check, ignore missing files
     #[arg(long, requires = "check")]
     pub(crate) ignore_missing: bool,
 
-    /// With --check: fail for malformed lines. That is the default here
+    /// With --check, fail for improperly formatted lines (the default)
     #[arg(long, requires = "check", overrides_with = "lenient")]
     pub(crate) strict: bool,
 
-    /// With --check: count malformed lines, but do not fail for them
+    /// With --check, count improperly formatted lines, but do not fail for them
     #[arg(long, requires = "check", overrides_with = "strict")]
     pub(crate) lenient: bool,
 
-    /// With --check: name each malformed line even with --lenient
+    /// With --check, warn about each improperly formatted line
     #[arg(short, long, requires = "check", overrides_with_all = ["quiet", "status"])]
     pub(crate) warn: bool,
 
-    /// With --check: name the files under DIR that no list has, and where missing ones have gone
+    /// With --check, report files under DIR that no checksum file lists, and renamed files
     #[arg(long, value_name = "DIR", requires = "check", help_heading = TREES)]
-    pub(crate) report_extra: Vec<PathBuf>,
+    pub(crate) report_unlisted: Vec<PathBuf>,
 
-    /// Hash every file in directories, and in theirs; devices, pipes and sockets are left out
+    /// Hash all files in directories, recursively; skip devices, pipes and sockets
     #[arg(short, long, conflicts_with_all = ["check", "raw"], help_heading = TREES)]
     pub(crate) recursive: bool,
 
-    /// Read the names of files to hash from FILE, one a line; - is standard input
+    /// Read the names of the files to hash from FILE, one per line; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "raw"], help_heading = TREES)]
     pub(crate) files_from: Option<PathBuf>,
 
-    /// Read devices, FIFOs and sockets that a list names (--check, --files-from), or that are named beside -r
+    /// Read devices, FIFOs and sockets in lists (--check, --files-from) and beside -r
     ///
-    /// Without it they are not opened, so that whoever makes a list cannot have one hang, or set a device in motion. What is named on the command line without -r is read in any case.
+    /// By default they are not opened, so that the author of a list cannot make the program hang or start a device. Files named on the command line without -r are always read.
     #[arg(long, help_heading = TREES)]
     pub(crate) allow_special: bool,
 
-    /// With --files-from: names end with NUL, not with a newline
+    /// With --files-from, names end with NUL instead of newline
     #[arg(short = '0', long, requires = "files_from", help_heading = TREES)]
     pub(crate) null: bool,
 
-    /// End each line with NUL, not with a newline, and escape no name; with --check, read such lists
+    /// End each output line with NUL instead of newline, and do not escape names; with --check, read such lines
     #[arg(short, long, conflicts_with_all = ["raw", "json"], help_heading = TREES)]
     pub(crate) zero: bool,
 
-    /// With -r: follow symbolic links (those named on the command line always are)
+    /// With -r, follow symbolic links (those on the command line are always followed)
     #[arg(long, requires = "walks", help_heading = TREES)]
     pub(crate) follow: bool,
 
-    /// With -r: stay on the file system of each directory that is named
+    /// With -r, do not cross file system boundaries
     #[arg(short = 'x', long, requires = "walks", help_heading = TREES)]
     pub(crate) one_file_system: bool,
 
-    /// With -r: hash only files that match one of these globs
+    /// With -r, hash only files that match a glob; may be repeated
     ///
-    /// A glob without a slash is of names; one with a slash is of the path from the named directory on.
+    /// A glob without a slash matches file names; one with a slash matches paths below the named directory.
     #[arg(long, value_name = "GLOB", requires = "walks", value_parser = parse_glob, help_heading = TREES)]
     pub(crate) include: Vec<Pattern>,
 
-    /// With -r: leave out files and directories that match one of these globs
+    /// With -r, skip files and directories that match a glob; may be repeated
     ///
-    /// A glob without a slash is of names; one with a slash is of the path from the named directory on.
+    /// A glob without a slash matches file names; one with a slash matches paths below the named directory.
     #[arg(long, value_name = "GLOB", requires = "walks", value_parser = parse_glob, help_heading = TREES)]
     pub(crate) exclude: Vec<Pattern>,
 
-    /// With -r: leave out what .gitignore files in the tree say
+    /// With -r, respect .gitignore files in the tree
     #[arg(long, requires = "walks", help_heading = TREES)]
     pub(crate) gitignore: bool,
 
-    /// Print each line as soon as its file is done, not in the order of the names
+    /// Print each line as soon as its file is hashed, not in the order of the names
     #[arg(long, help_heading = TREES)]
     pub(crate) unordered: bool,
 
-    /// Threads that open and read small files, on each device: 1 to 1024 (default: 16; 1 on disks that turn)
+    /// Threads that open and read small files, per device, 1 to 1024 [default: 16, or 1 on rotational disks]
     #[arg(
         short,
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=JOBS_MAX as i64),
+        value_parser = clap::value_parser!(u32).range(1..=SMALL_THREADS_MAX as i64),
         help_heading = TREES
     )]
     pub(crate) jobs: Option<u32>,
 
-    /// Write one JSON object a line: docs/json-format.md
+    /// Write one JSON object per line (docs/json-format.md)
     #[arg(long, conflicts_with_all = ["raw", "tag", "no_names"], help_heading = TREES)]
     pub(crate) json: bool,
 
-    /// One digest for each tree: of all its paths, types, links and hashes (docs/tree-digest.md)
+    /// Print one digest per tree, over all paths, types, links and hashes (docs/tree-digest.md)
     #[arg(
         long,
         requires = "recursive",
@@ -211,22 +210,22 @@ pub(crate) struct Args {
     )]
     pub(crate) tree_digest: bool,
 
-    /// Remember hashes in FILE, and do not read again what did not change
+    /// Cache hashes in FILE, and do not read unchanged files again
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["check", "keyed", "derive_key", "length", "seek", "raw", "medium"],
-        help_heading = INDEXES
+        conflicts_with_all = ["check", "keyed", "derive_key", "length", "seek", "raw", "bypass_cache"],
+        help_heading = INDEX
     )]
     pub(crate) index: Option<PathBuf>,
 
-    /// With --index: read everything, and report files with the same times and other bytes
-    #[arg(long, requires = "index", help_heading = INDEXES)]
+    /// With --index, read all files, and report those whose contents differ but metadata does not (bit rot)
+    #[arg(long, requires = "index", help_heading = INDEX)]
     pub(crate) verify_index: bool,
 
-    /// Write the input to standard output as well; its hash goes to standard error, or to --output
+    /// Copy the input to stdout; the checksum goes to stderr, or to --output
     ///
-    /// With HOW, from pipe to pipe: `copy` writes it (the default); `share` has the pipes share pages, which saves a copy, and passes on other bytes than were hashed if the producer writes to pages that it gave away (vmsplice, splice).
+    /// From pipe to pipe, HOW is `copy` (the default) or `share`. `share` saves a copy by sharing pages between the pipes; if the producer writes to pages that it gave away (vmsplice, splice), the output differs from what was hashed.
     #[arg(
         short,
         long,
@@ -236,29 +235,29 @@ pub(crate) struct Args {
         require_equals = true,
         help_heading = PIPES
     )]
-    pub(crate) pass_through: Option<PassingArg>,
+    pub(crate) pass_through: Option<TeeModeArg>,
 
-    /// Write the input to FILE as well, and bring it to the device before the hash is printed; may be repeated
+    /// Copy the input to FILE, and fsync it before the checksum is printed; may be repeated
     #[arg(long, value_name = "FILE", help_heading = PIPES)]
     pub(crate) tee: Vec<PathBuf>,
 
-    /// Write hashes to FILE, not to standard output
+    /// Write checksums to FILE instead of stdout
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Read a file that changed while it was read again, up to N times: after 250 ms, 500 ms, ... up to 8 s
+    /// Retry files that change while being read, up to N times: after 250 ms, 500 ms, ... up to 8 s
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 0,
+        default_value_t,
         allow_negative_numbers = true,
-        conflicts_with_all = ["pass_through", "tee", "map_errors"]
+        conflicts_with_all = ["pass_through", "tee", "list_bad_ranges"]
     )]
     pub(crate) retry_changed: u32,
 
-    /// Go on where a file cannot be read, and name every bad range; a file that has any gets no hash
+    /// Continue past read errors and list every bad range; a file with bad ranges gets no checksum
     ///
-    /// A line on standard error for each range; with --json, objects have them. Reads one file after another, on one thread, in pieces of 1 MiB (docs/exit-status.md).
+    /// Prints one line per range to stderr; --json puts them into the objects. Reads one file after another, on one thread, in pieces of 1 MiB (docs/exit-status.md).
     #[arg(
         long,
         conflicts_with_all = [
@@ -266,40 +265,41 @@ pub(crate) struct Args {
             "in_order", "stats", "trace",
         ]
     )]
-    pub(crate) map_errors: bool,
+    pub(crate) list_bad_ranges: bool,
 
-    /// Accepted for GNU's sake; means nothing
+    /// Ignored; for compatibility with GNU coreutils
     #[arg(short, long)]
     pub(crate) binary: bool,
 
-    /// Accepted for GNU's sake; means nothing
+    /// Ignored; for compatibility with GNU coreutils
     #[arg(short, long)]
     pub(crate) text: bool,
 
-    /// Say on standard error how each input is read, and why so
-    #[arg(long, help_heading = LOOKING)]
+    /// Print to stderr how each input is read, and why
+    #[arg(long, help_heading = DIAGNOSTICS)]
     pub(crate) explain: bool,
 
-    /// Say on standard error what reading each input took, and who waited for whom
+    /// Print I/O statistics and a wait-time breakdown to stderr
     #[arg(
         long,
         value_name = "FORMAT",
         default_missing_value = "text",
         num_args = 0..=1,
         require_equals = true,
-        help_heading = LOOKING
+        help_heading = DIAGNOSTICS
     )]
     pub(crate) stats: Option<StatsFormat>,
 
-    /// Write what happens when to FILE, for ui.perfetto.dev or chrome://tracing
-    #[arg(long, value_name = "FILE", help_heading = LOOKING)]
+    /// Write a trace of all events to FILE, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE", help_heading = DIAGNOSTICS)]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Show progress on a terminal: after a second of work, at once, or not at all
+    /// Show progress on a terminal: after one second, always, or never
     #[arg(
         long,
         value_name = "WHEN",
-        default_value = "auto",
+        value_enum,
+        default_value_t,
         default_missing_value = "always",
         num_args = 0..=1,
         require_equals = true
@@ -310,93 +310,69 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ENGINE", value_parser = one_of(ENGINES, EngineKind::name), help_heading = READING)]
     pub(crate) engine: Option<EngineKind>,
 
-    /// What reads do to the page cache
-    #[arg(long, value_name = "MODE", value_parser = one_of(CacheMode::ALL, CacheMode::name), help_heading = READING)]
+    /// How reads use the page cache
+    #[arg(long, value_name = "MODE", value_parser = one_of(CACHE_MODES, CacheMode::name), help_heading = READING)]
     pub(crate) cache: Option<CacheMode>,
 
-    /// Bytes of a block, 512 to 64MiB
+    /// Block size, 512 bytes to 64MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_block_bytes, help_heading = READING)]
     pub(crate) block_size: Option<u32>,
 
-    /// The most reads in flight on one thread, 1 to 32768; no more than there are slots
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)),
-        help_heading = READING
-    )]
+    /// Queue depth: maximum number of reads in flight per thread, 1 to 32768; at most --slots
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = READING)]
     pub(crate) depth: Option<u32>,
 
-    /// Blocks of memory on one thread, 1 to 32768; 1GiB in all at most
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOTS_MAX)),
-        help_heading = READING
-    )]
+    /// Buffers per thread, 1 to 32768; at most 1GiB in all
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = READING)]
     pub(crate) slots: Option<u32>,
 
     /// Threads besides the first, 0 to 1024
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(WORKERS_MAX)),
-        help_heading = READING
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = READING)]
     pub(crate) workers: Option<u32>,
 
-    /// The most memory to use in all, 8MiB or more (docs/limits.md)
+    /// Memory limit for the whole process, at least 8MiB (docs/limits.md)
     ///
-    /// Blocks, threads and what waits for its turn become as few as that takes; what is named and does not fit is refused. Without it, little memory is used where the machine or the control group has little.
+    /// Buffers, threads and queues shrink to fit. Explicit options that do not fit are an error. By default, less memory is used if the machine or the control group has little.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help_heading = READING)]
     pub(crate) memory: Option<u64>,
 
-    /// Read at most so many bytes per second, over all files
+    /// Read at most this many bytes per second, over all files
     #[arg(long, value_name = "BYTES", value_parser = parse_rate, help_heading = READING)]
     pub(crate) limit_rate: Option<std::num::NonZero<u64>>,
 
-    /// The place in the device's queue: idle, or best-effort:N with N from 0 (first) to 7 (last)
+    /// I/O priority: idle, or best-effort:N with N from 0 (highest) to 7 (lowest)
     #[arg(long, value_name = "CLASS", value_parser = parse_io_priority, help_heading = READING)]
     pub(crate) io_priority: Option<IoPriority>,
 
-    /// Hash what the medium holds, never what the page cache has of it; fail where that cannot be had
+    /// Read from the device, never from the page cache; fail if that is not supported
     #[arg(long, help_heading = READING)]
-    pub(crate) medium: bool,
+    pub(crate) bypass_cache: bool,
 
-    /// Do not follow settings that were measured on this machine (docs/tuning.md)
+    /// Ignore the settings that `ringbench tune` measured on this machine (docs/tuning.md)
     #[arg(long, help_heading = TUNING)]
     pub(crate) no_tuned: bool,
 
     /// Threads of the engine pool, 1 to 1024
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_THREADS_MAX)),
-        help_heading = TUNING
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = TUNING)]
     pub(crate) pool_threads: Option<u32>,
 
-    /// Hash blocks one after another, in order, even if any order would do
+    /// Hash blocks in order, one after another, even if any order would do
     #[arg(long, help_heading = TUNING)]
     pub(crate) in_order: bool,
 
-    /// Wait in a busy loop instead of sleeping
+    /// Busy-wait instead of sleeping
     #[arg(long, help_heading = TUNING)]
     pub(crate) spin: bool,
 
-    /// Request again after each block is hashed, or after all that have come
-    #[arg(long, value_name = "HOW", default_value = "each", help_heading = TUNING)]
+    /// Submit the next read after each hashed block, or after all that have arrived
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = TUNING)]
     pub(crate) consume: ConsumeArg,
 
-    /// Which pages hold the blocks
-    #[arg(long, value_name = "PAGES", default_value = "advise", help_heading = TUNING)]
+    /// Pages of the buffers
+    #[arg(long, value_name = "PAGES", value_enum, default_value_t, help_heading = TUNING)]
     pub(crate) huge_pages: HugePagesArg,
 
-    /// io_uring: each read waits for all before it (IOSQE_IO_DRAIN)
+    /// io_uring: each read waits for all earlier ones (IOSQE_IO_DRAIN)
     #[arg(long, help_heading = TUNING)]
     pub(crate) io_drain: bool,
 
@@ -404,14 +380,13 @@ pub(crate) struct Args {
     #[arg(long, help_heading = TUNING)]
     pub(crate) io_link: bool,
 
-    /// io_uring: a kernel thread takes requests, and sleeps after so many idle milliseconds (0: one second)
+    /// io_uring: a kernel thread polls for submissions; it sleeps after IDLE_MS, 0 to 60000 (0: one second)
     #[arg(
         long,
         value_name = "IDLE_MS",
         default_missing_value = "0",
         num_args = 0..=1,
         require_equals = true,
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(SQPOLL_IDLE_MS_MAX)),
         help_heading = TUNING
     )]
     pub(crate) sqpoll: Option<u32>,
@@ -424,19 +399,19 @@ pub(crate) struct Args {
     #[arg(long, help_heading = TUNING)]
     pub(crate) iopoll: bool,
 
-    /// io_uring: pin the blocks once, not for each read
+    /// io_uring: register the buffers once
     #[arg(long, help_heading = TUNING)]
     pub(crate) fixed_buffers: bool,
 
-    /// io_uring: look the file up once, not for each read
+    /// io_uring: register the file once
     #[arg(long, help_heading = TUNING)]
     pub(crate) fixed_file: bool,
 }
 
 impl Args {
-    /// What to make of files: BLAKE3, unless something was asked for.
+    /// The requested algorithms; BLAKE3 by default.
     pub(crate) fn algorithms(&self) -> Algorithms {
-        let mut asked = self.algorithm.iter().filter_map(|algorithm| match algorithm {
+        let mut requested = self.algorithm.iter().filter_map(|algorithm| match algorithm {
             AlgorithmArg::Is(Algorithm::Blake2b(_)) => {
                 let bytes = self.length.and_then(|bytes| bytes.try_into().ok());
                 Some(Algorithm::Blake2b(bytes.unwrap_or(BLAKE2B_BYTES)))
@@ -444,99 +419,81 @@ impl Args {
             AlgorithmArg::Is(algorithm) => Some(*algorithm),
             AlgorithmArg::List => None,
         });
-        let Some(first) = asked.next() else { return Algorithms::default() };
+        let Some(first) = requested.next() else { return Algorithms::default() };
         let mut algorithms = Algorithms::from(first);
-        for algorithm in asked {
-            // Once is enough.
+        for algorithm in requested {
+            // (Once is enough.)
             algorithms.add(algorithm);
         }
         algorithms
     }
 
-    /// Whether digests are to be listed, and nothing else is to be done.
+    /// Whether to list the algorithms, and do nothing else.
     pub(crate) fn lists_algorithms(&self) -> bool {
         self.algorithm.contains(&AlgorithmArg::List)
     }
 
-    /// Bytes of BLAKE3's output.
+    /// Length of BLAKE3's output in bytes.
     pub(crate) fn blake3_bytes(&self) -> u64 {
         self.length.unwrap_or(blake3::OUT_LEN as u64)
     }
 
-    /// Whether anything else of BLAKE3's output is wanted than the first 32 bytes in hexadecimal digits.
-    pub(crate) fn blake3_is_extended(&self) -> bool {
+    /// Whether more of BLAKE3's output is needed than the first 32 bytes.
+    pub(crate) fn needs_extended_output(&self) -> bool {
         let out = blake3::OUT_LEN as u64;
         self.raw || self.seek > 0 || self.blake3_bytes() != out
     }
 
-    /// Whether the input goes on to somewhere.
-    pub(crate) fn passes_on(&self) -> bool {
+    /// Whether the input is copied.
+    pub(crate) fn copies(&self) -> bool {
         self.pass_through.is_some() || !self.tee.is_empty()
     }
 
-    /// What the options say about reading, and no more: not what was measured. `trace`: where `--trace` goes.
-    pub(crate) fn config(&self, trace: Option<Trace>) -> Config {
-        let environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok();
-        let given = |n: &usize| *n > 0;
-        let threads_max = self.num_threads.filter(given).or_else(|| environment().filter(given));
-        Config {
-            engine: self.engine,
-            cache: self.cache,
-            block_bytes: self.block_size,
-            depth: self.depth,
-            slots: self.slots,
-            memory_bytes: self.memory.map(|bytes| bytes - PROCESS_BYTES),
-            workers: self.workers,
-            consumers: 0,
-            threads_max: threads_max.map(|n| n.try_into().unwrap_or(u32::MAX)),
-            pool_threads: self.pool_threads,
-            in_order: self.in_order,
-            spin: self.spin,
-            consume: match self.consume {
-                ConsumeArg::Each => Consume::Each,
-                ConsumeArg::Batch => Consume::Batch,
-            },
-            huge_pages: match self.huge_pages {
-                HugePagesArg::Off => HugePages::Off,
-                HugePagesArg::Advise => HugePages::Advise,
-                HugePagesArg::Hugetlb => HugePages::Hugetlb,
-            },
-            uring: Uring {
-                drain: self.io_drain,
-                link: self.io_link,
-                sqpoll: self.sqpoll.map(|idle_ms| Sqpoll { idle_ms, cpu: self.sqpoll_cpu }),
-                iopoll: self.iopoll,
-                fixed_buffers: self.fixed_buffers,
-                fixed_file: self.fixed_file,
-            },
-            medium: self.medium,
-            rate_limit: self.limit_rate.map(RateLimit::new),
-            io_priority: self.io_priority,
-            tuned: None,
-            stats: self.stats.is_some(),
-            trace,
-        }
+    /// The configuration, as far as options alone determine it: without the environment, the memory limit,
+    /// and permission to map.
+    pub(crate) fn config(&self) -> Config {
+        Config::default().with(|config| {
+            let threads_max = self.num_threads.filter(|&n| n > 0);
+            config.io.engine = self.engine;
+            config.io.cache = self.cache;
+            config.io.bypass_cache = self.bypass_cache;
+            config.io.block_bytes = self.block_size;
+            config.io.queue_depth = self.depth;
+            config.io.slots = self.slots;
+            config.io.workers = self.workers;
+            config.io.threads_max = threads_max.map(|n| n.try_into().unwrap_or(u32::MAX));
+            config.io.pool_threads = self.pool_threads;
+            config.io.in_order = self.in_order;
+            config.io.wait = if self.spin { blockring::Wait::Spin } else { blockring::Wait::Sleep };
+            config.io.consume = self.consume.into();
+            config.io.rate_limit = self.limit_rate.map(RateLimit::new);
+            config.io.priority = self.io_priority;
+            config.memory.huge_pages = self.huge_pages.into();
+            config.uring.drain = self.io_drain;
+            config.uring.link = self.io_link;
+            let cpu = self.sqpoll_cpu;
+            config.uring.sqpoll = self.sqpoll.map(|idle_ms| Sqpoll { idle_ms, cpu });
+            config.uring.iopoll = self.iopoll;
+            config.uring.fixed_buffers = self.fixed_buffers;
+            config.uring.fixed_file = self.fixed_file;
+            config.observe.stats = self.stats.is_some();
+        })
     }
 
-    /// Whether files are hashed together, so that the memory is shared out among more than what one file takes.
+    /// Whether there may be many files, so that they share the memory.
     pub(crate) fn reads_many(&self) -> bool {
         let is_list = self.check || self.files_from.is_some();
-        self.recursive || is_list || self.index.is_some() || self.files.len() >= TOGETHER_MIN
+        self.recursive || is_list || self.index.is_some() || self.files.len() >= PARALLEL_MIN
     }
 
-    /// Whether a run sees all that is remembered of a tree.
+    /// Whether a walk sees all cached files of a tree.
     pub(crate) fn sees_all(&self) -> bool {
         let selects = !self.include.is_empty() || !self.exclude.is_empty() || self.gitignore;
         !selects && !self.one_file_system && !self.follow
     }
-
-    /// Whether a file may be mapped, so that its truncation must be survived.
-    pub(crate) fn may_map(&self) -> bool {
-        self.engine == Some(EngineKind::Mmap)
-    }
 }
 
-/// Without `null`: it reads nothing, and what is made of nothing is no hash.
+/// All but `null`, which reads nothing.
 const ENGINES: [EngineKind; 6] = [
     EngineKind::IoUring,
     EngineKind::Libaio,
@@ -546,6 +503,7 @@ const ENGINES: [EngineKind; 6] = [
     EngineKind::Mmap,
 ];
 
+const CACHE_MODES: [CacheMode; 3] = [CacheMode::Direct, CacheMode::Buffered, CacheMode::Dontcache];
+
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

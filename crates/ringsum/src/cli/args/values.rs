@@ -1,85 +1,107 @@
-//! What the values of options may be: sizes, rates, priorities, names.
+//! The values of options: sizes, rates, priorities, names.
 
 use std::num::NonZero;
 
-use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, IoPriority, Passing};
+use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Consume, HugePages, IoPriority, TeeMode};
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ringsum::Algorithm;
 
-/// How statistics are written.
+/// The format of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatsFormat {
-    /// For people
+    /// Human-readable
     Text,
-    /// One object a line: docs/stats-format.md
+    /// One JSON object per line (docs/stats-format.md)
     Json,
 }
 
-/// [`Consume`] as a value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// [`Consume`] as the value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub(crate) enum ConsumeArg {
     /// After each block
+    #[default]
     Each,
-    /// After all that have come
+    /// After all blocks that have arrived
     Batch,
 }
 
-/// [`Passing`] as a value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PassingArg {
-    /// What was hashed is written
-    Copy,
-    /// The pipes share pages
-    Share,
-}
-
-impl From<PassingArg> for Passing {
-    fn from(arg: PassingArg) -> Passing {
+impl From<ConsumeArg> for Consume {
+    fn from(arg: ConsumeArg) -> Consume {
         match arg {
-            PassingArg::Copy => Passing::Copy,
-            PassingArg::Share => Passing::Share,
+            ConsumeArg::Each => Consume::Each,
+            ConsumeArg::Batch => Consume::Batch,
         }
     }
 }
 
-/// [`HugePages`] as a value of an option.
+/// [`TeeMode`] as the value of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TeeModeArg {
+    /// Write the bytes that were hashed
+    Copy,
+    /// Share pages between the pipes
+    Share,
+}
+
+impl From<TeeModeArg> for TeeMode {
+    fn from(arg: TeeModeArg) -> TeeMode {
+        match arg {
+            TeeModeArg::Copy => TeeMode::Copy,
+            TeeModeArg::Share => TeeMode::Share,
+        }
+    }
+}
+
+/// [`HugePages`] as the value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub(crate) enum HugePagesArg {
-    /// Pages of the usual size
+    /// Normal pages
     Off,
-    /// Huge pages where the kernel has them
+    /// Transparent huge pages, if available
+    #[default]
     Advise,
     /// Reserved huge pages, or fail
     Hugetlb,
 }
 
-/// [`Algorithm`] as a value of an option, or the wish to see which there are.
+impl From<HugePagesArg> for HugePages {
+    fn from(arg: HugePagesArg) -> HugePages {
+        match arg {
+            HugePagesArg::Off => HugePages::Off,
+            HugePagesArg::Advise => HugePages::Advise,
+            HugePagesArg::Hugetlb => HugePages::Hugetlb,
+        }
+    }
+}
+
+/// [`Algorithm`] as the value of an option, or the request for a list of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AlgorithmArg {
     Is(Algorithm),
     List,
 }
 
-/// A parser of the names of digests.
+/// A parser of algorithm names.
 pub(crate) fn parse_algorithm() -> impl TypedValueParser<Value = AlgorithmArg> {
     let names = Algorithm::ALL.map(Algorithm::name).into_iter().chain(["list"]);
     PossibleValuesParser::new(names)
         .map(|name| Algorithm::from_name(&name).map_or(AlgorithmArg::List, AlgorithmArg::Is))
 }
 
-/// When progress is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// When to show progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub(crate) enum When {
-    /// After a second of work
+    /// After one second
+    #[default]
     Auto,
-    /// At once
+    /// From the start
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
-/// A parser of the names of these values, which help and completions show.
+/// A parser of the names of `values`, which help and completions show.
 pub(crate) fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
     values: [T; N],
     name: fn(T) -> &'static str,
@@ -98,25 +120,24 @@ pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| range.to_owned())
 }
 
-/// Least memory of the command, in bytes: what it takes itself, and as much for what is read. (100,000 files took 5.9
-/// to 7.4 MiB with it, on one thread for small files: there is nothing left to save.)
+/// Least memory limit of the command, in bytes: half of it for the process itself. (100,000 files took 5.9
+/// to 7.4 MiB with it, on one thread for small files: nothing is left to save.)
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 << 20;
 
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).ok_or_else(|| "not a size such as 64MiB".to_owned())?;
     let is_enough = bytes >= MEMORY_BYTES_MIN;
-    is_enough.then_some(bytes).ok_or_else(|| "8MiB is the least that it can do with".to_owned())
+    is_enough.then_some(bytes).ok_or_else(|| "the minimum is 8MiB".to_owned())
 }
 
-/// A glob as it was given.
+/// A valid glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(pub(crate) String);
 
-/// Longest glob, in bytes: as long as a path can be. What is made of one takes some hundred times its length, and as
-/// many calls in each other as it has braces in each other (50,000 ended the process).
+/// Longest glob, in bytes: as long as a path can be. A compiled glob takes some hundred times its length,
+/// and the compiler recurses into nested braces (50,000 of them overflowed the stack).
 pub(crate) const GLOB_BYTES_MAX: usize = 4096;
 
-/// Checks a glob.
 pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     if text.is_empty() {
         return Err("an empty glob matches nothing".to_owned());
@@ -128,8 +149,8 @@ pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(text.to_owned()))
 }
 
-/// A number of bytes, with a unit as GNU tools have them: K, M, G, T and KiB, ... are powers of 1024,
-/// KB, ... of 1000. No number that overflows comes back as a small one.
+/// A number of bytes with a unit, as in GNU tools: K, M, G, T and KiB, ... are powers of 1024, KB, ... of
+/// 1000. Saturates.
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -164,7 +185,7 @@ pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
         Some(("best-effort", level)) => level.parse().ok().filter(|level| *level <= 7),
         _ => None,
     };
-    let level = level.ok_or_else(|| "it is idle, or best-effort:N with N from 0 to 7".to_owned());
+    let level = level.ok_or_else(|| "use idle, or best-effort:N with N from 0 to 7".to_owned());
     level.map(IoPriority::BestEffort)
 }
 

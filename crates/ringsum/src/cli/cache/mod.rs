@@ -1,44 +1,59 @@
-//! Hashes that were found earlier, and whether they are still true: `--index`.
+//! The hash cache of `--index`: hashes of earlier runs, and whether they are still valid.
+
+mod index;
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringsum::many::{Found, Hashed};
+use blockring::Fingerprint;
+use ringsum::files::Hashed;
+use ringsum::files::walk::Entry;
+use rustix::fs::{Mode, OFlags};
 
-use crate::index::{self, Index, IndexError, Record, is_settled};
-use crate::session::lock;
+pub(super) use self::index::{Index, Metadata, Record};
+use self::index::{IndexError, is_settled};
+use crate::cli::own_file::OwnFile;
+use crate::cli::session::{Session, lock};
 
-/// The index of a run.
-pub(crate) struct Memory {
+/// How long the end of a run waits for another process to unlock the index; and of an interrupted one.
+const FINISH_WAIT: Duration = Duration::from_secs(2);
+const INTERRUPTED_WAIT: Duration = Duration::from_millis(500);
+
+/// The files that SQLite makes beside a database.
+const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+
+/// The hash cache of a run.
+pub(crate) struct HashCache {
     index: Mutex<Index>,
-    /// The key of the index itself, and which file it is.
-    own_key: Vec<u8>,
-    own_file: Option<(u64, u64)>,
-    /// Everything is read, and compared with what is remembered.
+    /// The index itself, and its path in the tree, once a walk has found it there.
+    own: Option<OwnFile>,
+    own_path: Mutex<Option<Vec<u8>>>,
+    /// Everything is read, and compared with its record.
     verifies: bool,
-    /// The ids of file systems, by device number: that one may be another after the next start. `None` for
-    /// those whose files change without notice.
+    /// Ids of file systems by device number, which may be another one after the next boot. `None` for file
+    /// systems whose files change without notice.
     file_systems: Mutex<HashMap<u64, Option<u64>>>,
     counts: Mutex<Counts>,
-    /// The first thing that went wrong with the index.
+    /// The first error of the index.
     failed: Mutex<Option<IndexError>>,
 }
 
-/// What came of files.
+/// The outcome for files, in numbers.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Counts {
-    pub(crate) unchanged: u64,
-    pub(crate) changed: u64,
-    pub(crate) new: u64,
-    pub(crate) corrupt: u64,
-    pub(crate) gone: u64,
+struct Counts {
+    unchanged: u64,
+    changed: u64,
+    new: u64,
+    corrupt: u64,
+    gone: u64,
 }
 
-/// What is remembered of a file.
-pub(crate) struct Remembered {
+/// The cache entry of a file.
+pub(crate) struct CacheEntry {
     /// Its absolute path.
     key: Vec<u8>,
     record: Option<Record>,
@@ -46,30 +61,42 @@ pub(crate) struct Remembered {
     began_ns: i64,
 }
 
-impl Remembered {
-    /// What it takes, in bytes.
+impl CacheEntry {
+    /// Memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Remembered>() + self.key.len()
+        size_of::<CacheEntry>() + self.key.len()
     }
 }
 
-/// What a hash says beside what is remembered.
+/// Whether a hash agrees with the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing speaks against it.
+    /// Nothing contradicts it.
     Fine,
-    /// The file has the times and the size that it had, and other bytes.
+    /// The file has the recorded size and times, and other contents.
     Corrupt,
 }
 
-impl Memory {
-    pub(crate) fn open(path: &Path, verifies: bool) -> Result<Memory, IndexError> {
+impl HashCache {
+    /// Opens the index, and warns if other users can change it.
+    pub(crate) fn open(
+        session: &Session<'_>,
+        path: &Path,
+        verifies: bool,
+    ) -> Result<HashCache, IndexError> {
         let index = Index::open(path)?;
-        let stat = rustix::fs::stat(path).ok();
-        Ok(Memory {
+        if let Some(weakness) = index::weakness(path) {
+            let text = format!(
+                "warning: whoever can write to an index can hide changes of files: {weakness}"
+            );
+            session.say_of(path.as_os_str().as_bytes(), &text);
+        }
+        // (Closing a descriptor that was opened for reading would release SQLite's locks.)
+        let own = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+        Ok(HashCache {
             index: Mutex::new(index),
-            own_key: Memory::key_of_tree(path),
-            own_file: stat.map(|stat| (stat.st_dev, stat.st_ino)),
+            own: own.and_then(|fd| OwnFile::of(fd.as_fd())),
+            own_path: Mutex::default(),
             verifies,
             file_systems: Mutex::default(),
             counts: Mutex::default(),
@@ -77,13 +104,13 @@ impl Memory {
         })
     }
 
-    /// The key of a file that is named.
+    /// The key of a named file.
     pub(crate) fn key_of(path: &Path) -> Vec<u8> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         path.into_os_string().into_vec()
     }
 
-    /// What the keys of all files of a tree begin with, before a slash.
+    /// The start of the keys of all files of a tree, before a slash.
     pub(crate) fn key_of_tree(root: &Path) -> Vec<u8> {
         // By whatever name a tree is walked, its files have one key each.
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
@@ -93,13 +120,20 @@ impl Memory {
         }
     }
 
-    /// Whether a file is of the index itself, which changes meanwhile; and whose locks would go, if it were
-    /// opened and closed once more by this process.
-    pub(crate) fn is_own(&self, key: &[u8], device: u64, inode: u64) -> bool {
-        self.own_file == Some((device, inode))
-            || key
-                .strip_prefix(&self.own_key[..])
-                .is_some_and(|rest| [&b"-journal"[..], b"-wal", b"-shm"].contains(&rest))
+    /// Whether an entry of a tree is the index itself or one of SQLite's files beside it, which change
+    /// meanwhile.
+    pub(crate) fn is_own(&self, entry: &Entry) -> bool {
+        if self.own.as_ref().is_some_and(|own| own.is(entry)) {
+            // (Its companions come after it in the order of the walk.)
+            *lock(&self.own_path) = Some(entry.path());
+            return true;
+        }
+        let mut companions = COMPANIONS.into_iter();
+        let Some(end) = companions.find(|end| entry.name().ends_with(end.as_bytes())) else {
+            return false;
+        };
+        let path = entry.path();
+        lock(&self.own_path).as_deref() == path.strip_suffix(end.as_bytes())
     }
 
     /// Whether the index has failed: then it is left as it is.
@@ -107,51 +141,76 @@ impl Memory {
         lock(&self.failed).is_some()
     }
 
-    /// What is remembered of a file. Looked up in the order of keys, it is fast.
-    pub(crate) fn look_up(&self, key: Vec<u8>) -> Remembered {
+    fn fail(&self, error: IndexError) {
+        lock(&self.failed).get_or_insert(error);
+    }
+
+    /// Starts looking up the files of a tree, in the order of the walk.
+    pub(crate) fn start_tree(&self, root: &Path) {
+        lock(&self.index).start_tree(&HashCache::key_of_tree(root));
+    }
+
+    /// All files of the tree were looked up: removes the records of others.
+    pub(crate) fn finish_tree(&self) {
+        if self.has_failed() {
+            return;
+        }
+        match lock(&self.index).finish_tree() {
+            Ok(gone) => lock(&self.counts).gone += gone,
+            // (They stay until a later run.)
+            Err(IndexError::Busy(..)) if !self.verifies => {}
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Looks up a file. Fast in the order of keys; a locked index is a miss.
+    pub(crate) fn look_up(&self, key: Vec<u8>) -> CacheEntry {
         let record = match self.has_failed() {
             true => None,
             false => lock(&self.index).get(&key).unwrap_or_else(|error| {
-                lock(&self.failed).get_or_insert(error);
+                if self.verifies || !matches!(error, IndexError::Busy(..)) {
+                    self.fail(error);
+                }
                 None
             }),
         };
-        Remembered { key, record, began_ns: now_ns() }
+        CacheEntry { key, record, began_ns: now_ns() }
     }
 
-    /// The hash of a file that is what it was.
-    pub(crate) fn known(
+    /// The hash of a file that has not changed.
+    pub(crate) fn cached(
         &self,
-        remembered: &Remembered,
+        entry: &CacheEntry,
         device: u64,
-        stamp: &blockring::Stamp,
+        fingerprint: &Fingerprint,
     ) -> Option<[u8; 32]> {
         if self.verifies {
             return None;
         }
-        let record = remembered.record.as_ref()?;
-        (record.stamp == self.stamp(remembered, device, stamp)?).then_some(record.hash)
+        let record = entry.record.as_ref()?;
+        (record.metadata == self.metadata(entry, device, fingerprint)?).then_some(record.hash)
     }
 
-    /// Takes down what was found.
-    pub(crate) fn take_down(&self, remembered: &Remembered, hashed: &Hashed) -> Verdict {
-        let stamp = hashed.stamp.as_ref();
-        let stamp = stamp.and_then(|stamp| self.stamp(remembered, hashed.device, stamp));
-        // Nothing would show that its content is another one.
-        let Some(stamp) = stamp else { return Verdict::Fine };
+    /// Records the hash of a file.
+    pub(crate) fn record(&self, entry: &CacheEntry, hashed: &Hashed) -> Verdict {
+        let metadata = hashed.fingerprint.as_ref();
+        let metadata =
+            metadata.and_then(|fingerprint| self.metadata(entry, hashed.device, fingerprint));
+        // Nothing would show that its contents have changed.
+        let Some(metadata) = metadata else { return Verdict::Fine };
         let mut counts = lock(&self.counts);
-        if matches!(hashed.found, Found::Known(_)) {
+        if hashed.is_cached {
             counts.unchanged += 1;
             return Verdict::Fine;
         }
-        let Some(hash) = hashed.hash().map(blake3::Hash::into) else { return Verdict::Fine };
-        match &remembered.record {
-            Some(record) if record.stamp == stamp && record.hash == hash => {
+        let Some(hash) = hashed.digests.hash().map(<[u8; 32]>::from) else { return Verdict::Fine };
+        match &entry.record {
+            Some(record) if record.metadata == metadata && record.hash == hash => {
                 counts.unchanged += 1;
                 return Verdict::Fine;
             }
-            // What it should be stays known.
-            Some(record) if record.stamp == stamp => {
+            // (The recorded hash stays.)
+            Some(record) if record.metadata == metadata => {
                 counts.corrupt += 1;
                 return Verdict::Corrupt;
             }
@@ -162,75 +221,89 @@ impl Memory {
         if self.has_failed() {
             return Verdict::Fine;
         }
-        let put = match is_settled(stamp.ctime_ns, remembered.began_ns) {
-            true => lock(&self.index).put(&remembered.key, Record { stamp, hash }),
-            false if remembered.record.is_some() => lock(&self.index).remove(&remembered.key),
+        let recorded = match is_settled(metadata.ctime_ns, entry.began_ns) {
+            true => lock(&self.index).put(&entry.key, Record { metadata, hash }),
+            false if entry.record.is_some() => lock(&self.index).remove(&entry.key),
             false => Ok(()),
         };
-        if let Err(error) = put {
-            lock(&self.failed).get_or_insert(error);
+        if let Err(error) = recorded {
+            self.fail(error);
         }
         Verdict::Fine
     }
 
-    /// All files of a tree were seen: what is remembered of others can go.
-    pub(crate) fn forget_unseen(&self, root: &Path) {
-        if self.has_failed() {
-            return;
-        }
-        let root = [&Memory::key_of_tree(root)[..], b"/"].concat();
-        match lock(&self.index).forget_unseen(&root) {
-            Ok(gone) => lock(&self.counts).gone += gone,
-            Err(error) => {
-                lock(&self.failed).get_or_insert(error);
-            }
-        }
+    /// Writes what has been recorded so far, before the process ends early.
+    pub(crate) fn flush(&self) -> Result<(), IndexError> {
+        lock(&self.index).flush(INTERRUPTED_WAIT)
     }
 
-    /// Writes what was taken down. Fails with the first thing that went wrong.
-    pub(crate) fn flush(&self) -> Result<Counts, IndexError> {
+    /// Writes everything, and prints what could not be stored and, with `--verify-index`, the counts.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the index. Not a lock, unless the index is verified: the files are then read again
+    /// next time.
+    pub(crate) fn finish(&self, session: &Session<'_>) -> Result<(), IndexError> {
         if let Some(error) = lock(&self.failed).take() {
             return Err(error);
         }
-        lock(&self.index).flush()?;
-        Ok(*lock(&self.counts))
+        let mut index = lock(&self.index);
+        match index.flush(FINISH_WAIT) {
+            Err(IndexError::Busy(..)) if !self.verifies => {}
+            flushed => flushed?,
+        }
+        if index.unstored() > 0 {
+            let text = format!(
+                "warning: {} changes of the index were not stored, because another process has locked it",
+                index.unstored()
+            );
+            session.messages.say(&text);
+        }
+        drop(index);
+        if self.verifies {
+            let Counts { unchanged, changed, new, corrupt, gone } = *lock(&self.counts);
+            session.messages.say(&format_args!(
+                "index: {unchanged} unchanged, {changed} changed, {new} new, {gone} gone, {corrupt} corrupt"
+            ));
+        }
+        Ok(())
     }
 
-    fn stamp(
+    fn metadata(
         &self,
-        remembered: &Remembered,
+        entry: &CacheEntry,
         device: u64,
-        stamp: &blockring::Stamp,
-    ) -> Option<index::Stamp> {
+        fingerprint: &Fingerprint,
+    ) -> Option<Metadata> {
         let ns = |(s, ns): (i64, i64)| s.saturating_mul(1_000_000_000).saturating_add(ns);
-        Some(index::Stamp {
-            file_system: self.file_system(&remembered.key, device)?,
-            inode: stamp.inode,
-            size: stamp.len,
-            mtime_ns: ns(stamp.mtime),
-            ctime_ns: ns(stamp.ctime),
+        Some(Metadata {
+            file_system: self.file_system(&entry.key, device)?,
+            inode: fingerprint.inode,
+            size: fingerprint.len,
+            mtime_ns: ns(fingerprint.mtime),
+            ctime_ns: ns(fingerprint.ctime),
         })
     }
 
-    /// The id of the file system that a device number stands for until the next start; the number itself
-    /// where it has none. `None` where files change and their times do not show it.
+    /// The id of a file system, by its device number until the next boot; the number itself if it has no id.
+    /// `None` if its files change without their times showing it.
     fn file_system(&self, key: &[u8], device: u64) -> Option<u64> {
-        if let Some(known) = lock(&self.file_systems).get(&device) {
-            return *known;
+        if let Some(id) = lock(&self.file_systems).get(&device) {
+            return *id;
         }
-        // The file may be gone by now: then the next tells.
+        // (The file may be gone by now: then the next one tells.)
         let kind = rustix::fs::statfs(key).ok()?.f_type as u32;
         let id = rustix::fs::statvfs(key).ok()?.f_fsid;
-        let id = (!CHANGES_UNSEEN.contains(&kind)).then_some(if id == 0 { device } else { id });
+        let id = (!CHANGES_WITHOUT_NOTICE.contains(&kind)).then_some(if id == 0 { device } else { id });
         *lock(&self.file_systems).entry(device).or_insert(id)
     }
 }
 
-/// File systems whose files the kernel makes up when they are read, by the numbers of `linux/magic.h` and of
-/// their own sources: proc, sysfs, debugfs, tracefs, cgroup, cgroup2, securityfs, configfs, bpf, efivarfs,
-/// pstore, selinuxfs, binfmt_misc. And those in memory, where a store into a mapping moves no time at all:
-/// tmpfs, ramfs, hugetlbfs.
-const CHANGES_UNSEEN: [u32; 16] = [
+/// Pseudo file systems, whose content the kernel makes up, by the numbers of `linux/magic.h` and of their
+/// own sources: proc, sysfs, debugfs, tracefs, cgroup, cgroup2, securityfs, configfs, bpf, efivarfs, pstore,
+/// selinuxfs, binfmt_misc. And those in memory, where a store into a mapping changes no time: tmpfs, ramfs,
+/// hugetlbfs.
+const CHANGES_WITHOUT_NOTICE: [u32; 16] = [
     0x9fa0,
     0x6265_6572,
     0x6462_6720,

@@ -1,41 +1,43 @@
-//! `--map-errors`: every place of a file that cannot be read, and no hash of it then.
+//! `--list-bad-ranges`: all ranges of a file that cannot be read; a file that has any gets no digest.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use blockring::{BadRange, Plan, SourceKind};
-use ringsum::many::{BadRanges, Hashed};
+use blockring::{BadRange, Plan, Source, SourceKind};
+use ringsum::Options;
+use ringsum::files::{BadRanges, Hashed};
 
-use crate::session::{DigestError, Session};
+use crate::cli::session::{DigestError, Session};
 
-/// Hashes a source by the cache mode of its plan, or says what of it cannot be read: at once, a line for each
-/// range, but where objects are written, which have them.
+/// Hashes a source, or lists the ranges of it that cannot be read: one line for each as it is found, or with
+/// `--json` in the object.
 pub(crate) fn hash(
     session: &Session<'_>,
-    plan: &Plan<'_>,
+    plan: &Plan,
+    source: &Source,
     path: &Path,
+    options: &Options,
 ) -> Result<Hashed, DigestError> {
-    let source = plan.source();
-    let (mode, algorithms) = (&session.options.mode, &session.algorithms);
-    let observe = |bytes| session.progress.add(bytes);
-    if source.len().is_none() {
-        // A regular file that says it is empty, or one of those of /proc.
+    let progress = |bytes| session.progress.add(bytes);
+    if source.len().is_none() || source.is_pseudo() {
         return match source.kind() {
+            // A pseudo file has no medium to fail.
             SourceKind::File if source.start() == 0 => {
-                Ok(Hashed::read(ringsum::sums_planned(plan, mode, algorithms, &observe)?, source))
+                let digests = ringsum::digest_planned(plan, source, options, &progress)?;
+                Ok(Hashed::new(digests, source))
             }
-            kind => Err(DigestError::NoPlaces(kind.name())),
+            kind => Err(DigestError::NotSeekable(kind)),
         };
     }
     let mut ranges = BadRanges::default();
-    let found = ringsum::map_errors(plan, mode, algorithms, &observe, |range| {
+    let digests = ringsum::digest_scan(plan, source, options, &progress, |range| {
         if !session.args.json {
             session.say_of(path.as_os_str().as_bytes(), &line(&range));
         }
         ranges.add(range);
     })?;
-    let found = found.ok_or(DigestError::Unreadable(ranges))?;
-    Ok(Hashed::read(found, source))
+    let digests = digests.ok_or(DigestError::Unreadable(ranges))?;
+    Ok(Hashed::new(digests, source))
 }
 
 fn line(range: &BadRange) -> String {

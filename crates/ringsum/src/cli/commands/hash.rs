@@ -1,5 +1,5 @@
-//! `ringsum FILE...`: a line for each input, in the order of the arguments; and for each file of a tree, in
-//! the order of the names.
+//! `ringsum FILE...`: one line for each input, in the order of the arguments; and for each file of a tree,
+//! in the order of the names.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -9,47 +9,48 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use blockring::{Shared, Source};
-use ringsum::many::{
-    Failure, Hashed, Known, ManyOptions, Outcome, Place, Step, Task, ToHash, Watch, When, hash_many,
+use blockring::{Fingerprint, Plan, Source};
+use ringsum::files::walk::Kind;
+use ringsum::files::{
+    Cached, Failure, FilesOptions, Hashed, InputFile, Job, Location, Node, Outcome, Phase,
+    Progress, Special, TreeDigest, Watch, hash_files,
 };
-use ringsum::tree_digest::{Node, Special, TreeDigest};
-use ringsum::walk::Kind;
 
-use crate::Status;
-use crate::index;
-use crate::inputs;
-use crate::interrupt::Interrupt;
-use crate::output::OutputError;
-use crate::print::Printer;
-use crate::remember::{Memory, Verdict};
-use crate::session::{DigestError, Session, lock};
-use crate::trees::{self, Tag, What};
+use crate::cli::Status;
+use crate::cli::allocator::Guard;
+use crate::cli::cache::{CacheEntry, HashCache, Verdict};
+use crate::cli::inputs;
+use crate::cli::inputs::trees::{self, Item, Tag};
+use crate::cli::interrupt::Interrupt;
+use crate::cli::output::OutputError;
+use crate::cli::output::print::Printer;
+use crate::cli::session::{Session, lock};
 
-/// Hashes every file; one that cannot be hashed gives a message, and the others go on.
+/// Hashes every file. One that cannot be hashed causes a message, and the run continues.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let args = session.args;
     let is_plain = !args.recursive && args.files_from.is_none() && args.index.is_none();
-    match !args.reads_many() || (is_plain && !session.shares()) {
+    match !args.reads_many() || (is_plain && !session.supports_sharing()) {
         true => one_by_one(session),
-        false => together(session),
+        false => in_parallel(session),
     }
 }
 
 fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
+    let _guard = Guard::new(&session.output);
     let files: &[_] = match &*session.args.files {
         [] => &[Path::new("-").to_owned()],
         files => files,
     };
-    session.progress.expect(|| files.iter().map(|path| length(path, true)).sum());
+    session.progress.expect(|| files.iter().map(|path| length(path)).sum());
     let printer = Printer::new(session);
     let mut status = Status::Success;
     for path in files {
-        let name = match session.args.guise {
-            Some(guise) if inputs::is_stdin(path) => guise.stdin_name(),
+        let name = match session.args.applet {
+            Some(applet) if inputs::is_stdin(path) => applet.stdin_name(),
             _ => path.as_os_str().as_bytes(),
         };
-        let printed = match session.hash_again(path) {
+        let printed = match session.hash_with_retries(path) {
             Ok(hashed) => {
                 session.count_inputs(1, false);
                 printer.hash(name, &hashed)
@@ -61,7 +62,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         };
         match printed {
             Ok(()) => {}
-            // What was found until then still counts.
+            // (Failures until then still count.)
             Err(error) if error.reader_left() => break,
             Err(error) => {
                 session.finish()?;
@@ -73,13 +74,10 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Bytes that `path` will take to hash: 0 if there is no such file, `None` if only reading it tells.
-/// `special`: a device may be opened for that.
-pub(crate) fn length(path: &Path, special: bool) -> Option<u64> {
+/// The number of bytes to hash in `path`: 0 if there is no such file, `None` if it is not known.
+pub(super) fn length(path: &Path) -> Option<u64> {
     match inputs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_block_device() && special => {
-            Source::open(path).ok()?.len()
-        }
+        Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
         Ok(metadata) if metadata.is_file() && inputs::is_stdin(path) => {
             let position = rustix::fs::tell(rustix::stdio::stdin()).unwrap_or(0);
             Some(metadata.len().saturating_sub(position))
@@ -90,42 +88,31 @@ pub(crate) fn length(path: &Path, special: bool) -> Option<u64> {
     }
 }
 
-/// Many files at once.
-fn together(session: &Session<'_>) -> anyhow::Result<Status> {
+/// Hashes many files.
+fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let args = session.args;
-    let memory = match &args.index {
-        Some(path) => {
-            let memory = Memory::open(path, args.verify_index)?;
-            if let Some(weakness) = index::weakness(path) {
-                let text = format!(
-                    "warning: who can change an index can hide that files have changed: {weakness}"
-                );
-                session.say_of(path.as_os_str().as_bytes(), &text);
-            }
-            Some(memory)
-        }
+    let cache = match &args.index {
+        Some(path) => Some(HashCache::open(session, path, args.verify_index)?),
         None => None,
     };
-    let names = trees::names(session)?;
-    trees::count_ahead(session)?;
-    let telling = Mutex::new(Telling::new(session, memory.as_ref()));
-    let tell = |outcome| lock(&telling).tell(outcome);
-    let known = |tag: &Tag, device: u64, stamp: &blockring::Stamp| {
-        memory.as_ref()?.known(tag.remembered.as_deref()?, device, stamp)
+    let reporter = Mutex::new(Reporter::new(session, cache.as_ref()));
+    let report = |outcome| lock(&reporter).report(outcome);
+    let cached = |tag: &Tag, device: u64, fingerprint: &Fingerprint| {
+        cache.as_ref()?.cached(tag.cache_entry.as_deref()?, device, fingerprint)
     };
-    let result = trees::with_tasks(session, names, memory.as_ref(), |tasks| {
-        let known: Known<'_, Tag> = &known;
-        let known = memory.is_some().then_some(known);
-        run_together(session, tasks, Tag::bytes, known, tell, &|| {
-            // What was found until now need not be found again.
-            if let Some(memory) = &memory {
-                let _ = memory.flush();
+    let result = trees::with_jobs(session, cache.as_ref(), |jobs| {
+        let cached: Cached<'_, Tag> = &cached;
+        let cached = cache.is_some().then_some(cached);
+        hash_in_parallel(session, jobs, Tag::bytes, cached, report, &|| {
+            // Hashes found until now need not be computed again.
+            if let Some(cache) = &cache {
+                let _ = cache.flush();
             }
         })
     })?;
-    let telling = telling.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let status = telling.end();
+    let reporter = reporter.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let status = reporter.finish();
     session.finish()?;
     match result {
         Err(error) if !error.reader_left() => Err(error.into()),
@@ -133,104 +120,104 @@ fn together(session: &Session<'_>) -> anyhow::Result<Status> {
     }
 }
 
-/// Runs tasks with the options of a session, and tells of each. `weigh` says what a tag takes besides itself, in
-/// bytes; `interrupted` is called before Ctrl-C ends the process.
-pub(crate) fn run_together<T: Send>(
+/// Runs jobs with the options of a session. `tag_bytes` returns the memory of a tag; `interrupted` is called
+/// before Ctrl-C ends the process.
+pub(super) fn hash_in_parallel<T: Send>(
     session: &Session<'_>,
-    tasks: impl Iterator<Item = Option<Task<T>>>,
-    weigh: fn(&T) -> usize,
-    known: Option<Known<'_, T>>,
-    tell: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
+    jobs: impl Iterator<Item = Option<Job<T>>>,
+    tag_bytes: fn(&T) -> usize,
+    cached: Option<Cached<'_, T>>,
+    report: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
     interrupted: &(dyn Fn() + Sync),
 ) -> Result<(), OutputError> {
-    session.output.collect();
+    session.output.start_buffering();
+    let _guard = Guard::new(&session.output);
     let files = AtomicU64::new(0);
-    let alone = |task: &Task<T>| alone(session, task.file.as_ref());
-    let again = |task: &Task<T>, again| {
-        let path = match &task.file.as_ref()?.place {
-            Place::Path(path) => path,
-            // No entry of a directory is standard input.
-            Place::Entry(_) => Path::new(""),
+    let hash_one = |job: &Job<T>| hash_one(session, job.file.as_ref());
+    let retry_after = |job: &Job<T>, retries| {
+        let path = match &job.file.as_ref()?.location {
+            Location::Path(path) => path,
+            // (No entry of a directory is standard input.)
+            Location::Entry(_) => Path::new(""),
         };
-        session.again_after(path, again)
+        session.retry_after(path, retries)
     };
-    let device = |shared: &Shared, when| match when {
-        When::Before => session.explain_shared(shared),
-        When::After => session.add_stats(shared),
+    let on_plan = |plan: &Plan, phase| match phase {
+        Phase::Start => session.explain_device(plan),
+        Phase::End => session.add_device(plan),
     };
-    let progress = |step: Step| match step {
-        Step::Bytes(bytes) => session.progress.add(bytes),
-        Step::File { known } => {
+    let progress = |progress: Progress| match progress {
+        Progress::Bytes(bytes) => session.progress.add(bytes),
+        Progress::File { cached_bytes } => {
             files.fetch_add(1, Ordering::Relaxed);
-            session.progress.add_file(known);
+            session.progress.add_file(cached_bytes);
         }
     };
-    let options = ManyOptions {
-        hash: &session.options,
-        algorithms: session.algorithms,
-        jobs: session.args.jobs.map(|jobs| jobs as usize),
+    let options = FilesOptions {
+        hash: session.options(),
+        small_threads: session.args.jobs.map(|jobs| jobs as usize),
         unordered: session.args.unordered,
-        weigh,
-        known,
-        alone: &alone,
-        again: (session.args.retry_changed > 0).then_some(&again),
-        device: &device,
+        tag_bytes,
+        cached,
+        hash_one: &hash_one,
+        retry_after: (session.args.retry_changed > 0).then_some(&retry_after),
+        on_plan: &on_plan,
         progress: &progress,
     };
     let flush = || {
-        // There is nobody left to tell.
+        // (An error here cannot be reported.)
         let _ = session.output.flush();
         session.progress.finish();
         interrupted();
     };
     let tick = || {
-        // What is wrong with it, the next line meets, too.
+        // (The next line meets the same error.)
         let _ = session.output.flush_old();
     };
     let interrupt = Interrupt::new(&flush, &tick);
     let watch = interrupt.as_ref().map(|interrupt| interrupt as &dyn Watch);
-    let result = hash_many(tasks, &options, tell, watch).and(session.output.flush());
-    session.count_inputs(files.into_inner(), session.shares());
+    let result = hash_files(jobs, &options, report, watch).and(session.output.flush());
+    session.count_inputs(files.into_inner(), session.supports_sharing());
     result
 }
 
-/// Hashes what is not read together with others.
-fn alone(session: &Session<'_>, file: Option<&ToHash>) -> Result<Hashed, Failure> {
+/// Hashes a file that does not share readers with others.
+fn hash_one(session: &Session<'_>, file: Option<&InputFile>) -> Result<Hashed, Failure> {
     let Some(file) = file else {
-        return Err(Failure::Alone("there is nothing to read".to_owned()));
+        return Err(Failure::Other("there is nothing to read".to_owned()));
     };
-    let algorithms = file.algorithms.unwrap_or(session.algorithms);
-    let path = match &file.place {
-        Place::Path(path) if !file.is_regular => {
-            return session.hash(path, &algorithms).map_err(DigestError::into_failure);
+    let algorithms = file.algorithms.unwrap_or(*session.algorithms());
+    let path = match &file.location {
+        Location::Path(path) if !file.is_regular => {
+            return session.hash(path, &algorithms).map_err(Failure::from);
         }
-        Place::Path(path) => Cow::Borrowed(&**path),
-        Place::Entry(entry) => Cow::Owned(PathBuf::from(OsString::from_vec(entry.path()))),
+        Location::Path(path) => Cow::Borrowed(&**path),
+        Location::Entry(entry) => Cow::Owned(PathBuf::from(OsString::from_vec(entry.path()))),
     };
     let source = file.open()?;
     let hashed = session.hash_source(&source, &path, &algorithms);
-    hashed.map_err(|error| file.named(&source, error.into_failure()))
+    hashed.map_err(|error| file.explain(&source, error.into()))
 }
 
-/// What is said of tasks, in their turn.
-struct Telling<'a> {
+/// Reports jobs in order.
+struct Reporter<'a> {
     session: &'a Session<'a>,
     printer: Printer<'a>,
-    memory: Option<&'a Memory>,
+    cache: Option<&'a HashCache>,
     tree: TreeDigest,
-    /// Something in the tree could not be had, so that it has no digest.
+    /// A part of the tree is not available, so that it has no digest.
     is_broken: bool,
     failed: u64,
-    /// How many of them since they changed.
+    /// Failures because of changes.
     changed: u64,
 }
 
-impl<'a> Telling<'a> {
-    fn new(session: &'a Session<'a>, memory: Option<&'a Memory>) -> Telling<'a> {
-        Telling {
+impl<'a> Reporter<'a> {
+    fn new(session: &'a Session<'a>, cache: Option<&'a HashCache>) -> Reporter<'a> {
+        Reporter {
             session,
             printer: Printer::new(session),
-            memory,
+            cache,
             tree: TreeDigest::default(),
             is_broken: false,
             failed: 0,
@@ -238,48 +225,28 @@ impl<'a> Telling<'a> {
         }
     }
 
-    fn tell(&mut self, outcome: Outcome<Tag>) -> Result<(), OutputError> {
-        let Outcome { task, result } = outcome;
-        let name = trees::name_of(&task);
-        match (result, task.tag.what.as_deref()) {
+    fn report(&mut self, outcome: Outcome<Tag>) -> Result<(), OutputError> {
+        let Outcome { job, result } = outcome;
+        let name = trees::name_of(&job);
+        match (result, job.tag.item.as_deref()) {
             (Some(Ok(hashed)), _) => {
                 self.session.progress.show(&name);
-                if let Some((memory, remembered)) = self.memory.zip(task.tag.remembered.as_deref())
-                    && memory.take_down(remembered, &hashed) == Verdict::Corrupt
-                {
-                    self.failed += 1;
-                    self.is_broken = true;
-                    let text = "corrupt: its size and its times are those of the index, and its \
-                                bytes are others";
-                    return self.printer.corrupt(&name, &hashed, text);
-                }
-                match &task.file {
-                    Some(ToHash { place: Place::Entry(entry), .. })
-                        if self.session.args.tree_digest
-                            && let Some(hash) = hashed.hash() =>
-                    {
-                        let is_executable =
-                            hashed.stamp.is_some_and(|stamp| stamp.mode & 0o100 != 0);
-                        let node = Node::File { hash: hash.as_bytes(), is_executable };
-                        self.tree.add(&entry.relative_path(), node);
-                        Ok(())
-                    }
-                    _ => self.printer.hash(&name, &hashed),
-                }
+                self.report_hash(&name, &hashed, job.file.as_ref(), job.tag.cache_entry.as_deref())
             }
             (Some(Err(failure)), _) => {
-                let place = task.file.as_ref().map(|file| &file.place);
-                self.is_broken |= matches!(place, Some(Place::Entry(_)));
+                let location = job.file.as_ref().map(|file| &file.location);
+                self.is_broken |= matches!(location, Some(Location::Entry(_)));
                 self.failed += 1;
                 self.changed += u64::from(failure.change().is_some());
                 self.printer.failed(&name, &failure)
             }
-            (None, Some(What::Failed { why, in_tree, .. })) => {
+            (None, Some(Item::Failed { why, in_tree, .. })) => {
                 self.is_broken |= in_tree;
-                self.fail(&name, why)
+                self.failed += 1;
+                self.printer.failure(&name, why)
             }
-            (None, Some(What::Skipped(_, what))) => self.printer.skipped(&name, what),
-            (None, Some(What::Node(entry, target))) => {
+            (None, Some(Item::Skipped(_, what))) => self.printer.skipped(&name, what),
+            (None, Some(Item::Node(entry, target))) => {
                 let special = match entry.kind() {
                     Kind::Fifo => Node::Special(Special::Fifo),
                     Kind::Socket => Node::Special(Special::Socket),
@@ -291,23 +258,41 @@ impl<'a> Telling<'a> {
                 self.tree.add(&entry.relative_path(), node);
                 Ok(())
             }
-            (None, Some(What::End(root, is_whole))) => self.end_tree(root, *is_whole),
+            (None, Some(Item::TreeEnd(root))) => self.end_tree(root),
             (None, None) => Ok(()),
         }
     }
 
-    fn fail(&mut self, name: &[u8], why: &str) -> Result<(), OutputError> {
-        self.failed += 1;
-        self.printer.failure(name, why)
+    fn report_hash(
+        &mut self,
+        name: &[u8],
+        hashed: &Hashed,
+        file: Option<&InputFile>,
+        cache_entry: Option<&CacheEntry>,
+    ) -> Result<(), OutputError> {
+        if let Some((cache, entry)) = self.cache.zip(cache_entry)
+            && cache.record(entry, hashed) == Verdict::Corrupt
+        {
+            self.failed += 1;
+            self.is_broken = true;
+            let text = "corrupt: its contents differ from those in the index, but its size and times do not";
+            return self.printer.corrupt(name, hashed, text);
+        }
+        match file.map(|file| &file.location) {
+            Some(Location::Entry(entry))
+                if self.session.args.tree_digest
+                    && let Some(hash) = hashed.digests.hash() =>
+            {
+                let mode = hashed.fingerprint.map_or(0, |fingerprint| fingerprint.mode);
+                let node = Node::File { hash: hash.as_bytes(), is_executable: mode & 0o100 != 0 };
+                self.tree.add(&entry.relative_path(), node);
+                Ok(())
+            }
+            _ => self.printer.hash(name, hashed),
+        }
     }
 
-    fn end_tree(&mut self, root: &Path, is_whole: bool) -> Result<(), OutputError> {
-        if let Some(memory) = self.memory
-            && is_whole
-            && self.session.args.sees_all()
-        {
-            memory.forget_unseen(root);
-        }
+    fn end_tree(&mut self, root: &Path) -> Result<(), OutputError> {
         if !self.session.args.tree_digest {
             return Ok(());
         }
@@ -321,20 +306,12 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// What is said at the end.
-    fn end(self) -> anyhow::Result<Status> {
-        let Telling { session, memory, failed, changed, .. } = self;
+    /// Prints the closing messages.
+    fn finish(self) -> anyhow::Result<Status> {
+        let Reporter { session, cache, failed, changed, .. } = self;
         session.progress.finish();
-        if let Some(memory) = memory {
-            let counts = memory.flush()?;
-            if session.args.verify_index {
-                let index = format_args!(
-                    "index: {} unchanged, {} changed, {} new, {} gone, {} corrupt",
-                    counts.unchanged, counts.changed, counts.new, counts.gone, counts.corrupt
-                )
-                .to_string();
-                session.messages.say(&index);
-            }
+        if let Some(cache) = cache {
+            cache.finish(session)?;
         }
         if failed == 0 {
             return Ok(Status::Success);

@@ -1,19 +1,19 @@
-//! `--pass-through` and `--tee`: one input, which goes on to somewhere while it is hashed.
+//! `--pass-through` and `--tee`: hashing one input while it is copied.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use blockring::{ErrorKind, Onward, Source};
-use ringsum::many::{Failure, Hashed};
+use blockring::{ErrorKind, RunOptions, Source, Tee};
+use ringsum::Digests;
+use ringsum::files::{Failure, Hashed};
 
-use crate::Status;
-use crate::output::OutputError;
-use crate::print::Printer;
-use crate::session::{DigestError, Session};
-use crate::start;
+use crate::cli::output::OutputError;
+use crate::cli::output::print::Printer;
+use crate::cli::session::{DigestError, Session};
+use crate::cli::{Status, start};
 
-/// Hashes the input while it goes on. Without a hash of all of it, nothing is printed.
+/// Hashes the input while it is copied. If not all of it could be copied, its digest is not printed.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let path = session.args.files.first().map_or(Path::new("-"), |path| path);
     let name = path.as_os_str().as_bytes();
@@ -21,44 +21,44 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let source = match session.open_stream(path) {
         Ok(source) => source,
         Err(error) => {
-            printer.failed(name, &DigestError::from(error).into_failure())?;
+            printer.failed(name, &DigestError::from(error).into())?;
             return Ok(Status::Failure);
         }
     };
-    session.progress.expect(|| crate::hash::length(path, true));
-    let (mut onward, copies) = open_onward(session)?;
-    let (result, mut status) = match hash(session, &source, path, &mut onward, &copies) {
-        Ok(found) => (Ok(Hashed::read(found, &source)), Status::Success),
+    session.progress.expect(|| super::hash::length(path));
+    let (mut tee, copies) = open_tee(session)?;
+    let (result, mut status) = match hash(session, &source, path, &mut tee, &copies) {
+        Ok(digests) => (Ok(Hashed::new(digests, &source)), Status::Success),
         Err(error) => (Err(error), Status::Failure),
     };
-    // Even if not all of it came: what did is theirs.
-    for incomplete in onward.finish().err().unwrap_or_default() {
+    // (Even of an input that failed, the copies are as long as possible.)
+    for incomplete in tee.finish().err().unwrap_or_default() {
         status = Status::Failure;
         session.say_of(incomplete.path.as_os_str().as_bytes(), &incomplete.what());
     }
-    let told = match result {
+    let reported = match result {
         Ok(hashed) => printer.hash(name, &hashed),
-        Err(error) => tell(session, &printer, name, error),
+        Err(error) => report(session, &printer, name, error),
     };
-    match told {
-        // Who reads standard output has seen enough, but what was to be written is another matter.
+    match reported {
+        // (The reader of standard output has closed it; the copies are another matter.)
         Err(error) if error.reader_left() => {}
-        told => told?,
+        reported => reported?,
     }
     session.count_inputs(1, false);
     session.finish()?;
     Ok(status)
 }
 
-fn tell(
+fn report(
     session: &Session<'_>,
     printer: &Printer<'_>,
     name: &[u8],
     error: ringsum::Error,
 ) -> Result<(), OutputError> {
     match Failure::from(error) {
-        // It is no fault of the input.
-        Failure::Read(kind @ ErrorKind::Onward { .. }) if !session.args.json => {
+        // It is not a failure of the input.
+        Failure::Read(kind @ ErrorKind::Tee { .. }) if !session.args.json => {
             session.progress.suspend(|| session.messages.say(&kind));
             Ok(())
         }
@@ -70,38 +70,38 @@ fn hash(
     session: &Session<'_>,
     source: &Source,
     path: &Path,
-    onward: &mut Onward,
+    tee: &mut Tee,
     copies: &[File],
-) -> Result<ringsum::Found, ringsum::Error> {
-    let algorithms = &session.algorithms;
-    let mut plan = ringsum::plan_passed_on(source, &session.options.config, algorithms)?;
-    plan.note_onward(onward);
+) -> Result<Digests, ringsum::Error> {
+    let options = session.options();
+    let run = RunOptions { tee: Some(tee), ..session.run_options() };
+    let plan = ringsum::plan_tee(source, options, &run)?;
     for copy in copies {
-        // Only now, when all that was asked for can be had. What has no length has none to lose.
+        // Only now, when all options are known to be available. (A pipe cannot be truncated.)
         let _ = copy.set_len(0);
     }
-    let observe = |bytes| session.progress.add(bytes);
+    let progress = |bytes| session.progress.add(bytes);
     session.carry_out(&plan, path, || {
-        ringsum::hash_passed_on(&plan, &session.options.mode, algorithms, onward, &observe)
+        ringsum::digest_tee(&plan, source, options, tee, &progress)
     })
 }
 
-/// Opens all that the input goes to, and empties none of it yet: the files are there once more for that.
-fn open_onward(session: &Session<'_>) -> anyhow::Result<(Onward, Vec<File>)> {
+/// Opens all destinations, and truncates none of them yet: the files are returned once more for that.
+fn open_tee(session: &Session<'_>) -> anyhow::Result<(Tee, Vec<File>)> {
     let args = session.args;
-    let (mut onward, mut copies) = (Onward::new(), Vec::new());
-    if let Some(passing) = args.pass_through {
+    let (mut tee, mut copies) = (Tee::default(), Vec::new());
+    if let Some(mode) = args.pass_through {
         if start::stdout_was_closed() {
-            anyhow::bail!("standard output is closed, and --pass-through writes there");
+            anyhow::bail!("standard output is closed, and --pass-through writes to it");
         }
         let stdout = File::from(rustix::stdio::stdout().try_clone_to_owned()?);
-        onward = onward.to_output(stdout, "standard output", passing.into())?;
+        tee = tee.output(stdout, "standard output", mode.into())?;
     }
     for path in &args.tee {
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| anyhow::anyhow!("--tee {}: {error}", path.display()))?;
         copies.push(file.try_clone()?);
-        onward = onward.to_file(file, path);
+        tee = tee.file(file, path);
     }
-    Ok((onward, copies))
+    Ok((tee, copies))
 }

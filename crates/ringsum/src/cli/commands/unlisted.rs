@@ -1,65 +1,70 @@
-//! `--report-extra`: files that are in no list, and where files that are missing have gone.
+//! `--report-unlisted`: files that no checksum file lists, and the new names of missing files.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ringsum::checkfile::Wanted;
-use ringsum::many::{Hashed, Outcome, PROCESS_BYTES, Task, ToHash};
-use ringsum::walk::{Kind, Walk};
+use ringsum::checkfile::{Expected, escape};
+use ringsum::files::walk::{Kind, Walk};
+use ringsum::files::{Hashed, InputFile, Job, Outcome};
 use ringsum::{Algorithm, Algorithms};
 
-use crate::hash::run_together;
-use crate::json;
-use crate::lines::OwnedEntry;
-use crate::output::OutputError;
-use crate::session::Session;
-use crate::trees;
+use super::hash::hash_in_parallel;
+use crate::cli::inputs::lines::ListedFile;
+use crate::cli::inputs::trees;
+use crate::cli::memory::PROCESS_BYTES;
+use crate::cli::output::{OutputError, json};
+use crate::cli::session::Session;
 
-/// What the lists have, as far as that matters for what they do not have.
+/// The names in the checksum files.
 #[derive(Default)]
-pub(crate) struct Listed {
-    /// Hashes of names: 16 bytes each, however long the names are. (In a set they took 36.)
+pub(super) struct ListedNames {
+    /// Hashes of the names: 16 bytes each, however long the names are. (In a set they took 36.)
     names: Vec<[u8; 16]>,
-    /// Entries whose file is missing.
-    missing: Vec<OwnedEntry>,
+    /// Files that are missing.
+    missing: Vec<ListedFile>,
     directories: Directories,
-    /// What that takes, in bytes.
+    /// Memory in bytes.
     bytes: u64,
+    /// There was no memory for all of them.
+    is_incomplete: bool,
 }
 
-/// What is kept of a missing entry besides its bytes.
-const MISSING_BYTES: u64 = (2 * size_of::<OwnedEntry>() + 48) as u64;
+/// Memory of a missing file besides its own bytes.
+const MISSING_BYTES: u64 = (2 * size_of::<ListedFile>() + 48) as u64;
 
-impl Listed {
-    /// Takes down an entry; of those that are more than `bytes_max` allows, only that there are.
-    pub(crate) fn add(&mut self, entry: &OwnedEntry, is_missing: bool, bytes_max: Option<u64>) {
+impl ListedNames {
+    /// Adds a file. Beyond `bytes_max`, only counts its memory.
+    pub(super) fn add(&mut self, listed: &ListedFile, is_missing: bool, bytes_max: Option<u64>) {
         self.bytes += 16;
         if is_missing {
-            let bytes = entry.first.digest.len() + entry.name.len() + entry.listed.len();
+            let line = &listed.line;
+            let bytes = line.first.digest.len() + line.name.len() + line.listed.len();
             self.bytes += bytes as u64 + MISSING_BYTES;
         }
-        if bytes_max.is_some_and(|most| self.bytes > most) {
+        self.is_incomplete |= bytes_max.is_some_and(|most| self.bytes > most);
+        self.is_incomplete = self.is_incomplete || self.names.try_reserve(1).is_err();
+        if self.is_incomplete {
             (self.names, self.missing) = (Vec::new(), Vec::new());
             return;
         }
-        let key = self.directories.key_of(Path::new(OsStr::from_bytes(&entry.name)));
+        let key = self.directories.key_of(Path::new(OsStr::from_bytes(&listed.line.name)));
         self.names.push(key);
         if is_missing {
-            self.missing.push(entry.clone());
+            self.missing.push(listed.clone());
         }
     }
 }
 
-/// Which directories names lead to. Names that follow each other are in the same one, as a rule.
+/// The directories of names. Names that follow each other are in the same one, as a rule.
 #[derive(Default)]
 struct Directories {
     last: Option<(PathBuf, PathBuf)>,
 }
 
 impl Directories {
-    /// The same for all ways to write a name: its directory is where the kernel finds it.
+    /// A key that is the same for all ways to write a path: its directory is canonical.
     fn key_of(&mut self, path: &Path) -> [u8; 16] {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -76,156 +81,156 @@ impl Directories {
     }
 }
 
-/// What came up besides the lists.
+/// The outcome, in numbers.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct FoundExtra {
-    /// Files that are in no list.
-    pub(crate) extra: u64,
+pub(super) struct UnlistedCounts {
+    pub(super) unlisted: u64,
     /// Directories and files that could not be read.
-    pub(crate) unreadable: u64,
+    pub(super) unreadable: u64,
 }
 
-/// A file that is in no list, or something that could not be read.
 enum Tag {
-    Extra(Vec<u8>),
+    /// A file that is unlisted.
+    Unlisted(Vec<u8>),
+    /// A directory or a file that could not be read, and why.
     Failed(Vec<u8>, String),
 }
 
-/// Walks the directories, and says of each file that is in no list that it is extra, or that it is one of
-/// the missing ones.
-pub(crate) fn report_extra(
+/// Walks the directories, and reports each file that is not listed as unlisted, or as one of the missing files
+/// under a new name.
+pub(super) fn report_unlisted(
     session: &Session<'_>,
-    mut listed: Listed,
-) -> anyhow::Result<FoundExtra> {
-    if let Some(most) = session.budget().kept_bytes().filter(|most| listed.bytes > *most) {
+    mut listed: ListedNames,
+) -> anyhow::Result<UnlistedCounts> {
+    if listed.is_incomplete {
         let wanted = (PROCESS_BYTES + listed.bytes * 4).div_ceil(1 << 20);
         anyhow::bail!(
-            "--report-extra was not done: what it keeps of the names in the lists is more than the {} KiB that the \
-             memory allowed has for it; --memory {wanted}M would do",
-            most >> 10
+            "--report-unlisted was not done: the names in the lists take more memory than it may use; use \
+             --memory {wanted}M or more"
         );
     }
     listed.names.sort_unstable();
     let mut missing = Missing::default();
-    for entry in &listed.missing {
-        missing.add(entry);
+    for file in &listed.missing {
+        missing.add(file);
     }
-    let mut found = FoundExtra::default();
+    let mut counts = UnlistedCounts::default();
     let mut walks = Vec::new();
-    for root in &session.args.report_extra {
+    for root in &session.args.report_unlisted {
         match Walk::new(root, &trees::walk_options(session)?) {
             Ok(walk) => walks.push(walk),
             Err(error) => {
-                found.unreadable += 1;
+                counts.unreadable += 1;
                 session.say_of(root.as_os_str().as_bytes(), &error);
             }
         }
     }
-    // Without anything missing, there is nothing to recognize.
-    let (hashes, alone) = (!listed.missing.is_empty(), !session.shares());
+    // If no file is missing, none has to be recognized.
+    let (hashes, is_separate) = (!listed.missing.is_empty(), !session.supports_sharing());
     let mut directories = Directories::default();
     let algorithms = missing.algorithms;
-    let extended = listed.missing.iter().any(|entry| entry.is_extended(session.args.seek));
-    let tasks = walks.into_iter().flatten().filter_map(|entry| {
+    let seek = session.args.seek;
+    let extended = listed.missing.iter().any(|file| file.needs_extended_output(seek));
+    let jobs = walks.into_iter().flatten().filter_map(|entry| {
         let name = entry.path();
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
         match entry.kind() {
             Kind::Failed(error) => {
-                Some(Task { tag: Tag::Failed(name, error.to_string()), file: None })
+                Some(Job { tag: Tag::Failed(name, error.to_string()), file: None })
             }
             Kind::File if listed.names.binary_search(&key()).is_err() => {
-                let file = ToHash { alone, extended, algorithms, ..entry.into() };
-                Some(Task { tag: Tag::Extra(name), file: hashes.then_some(file) })
+                let file = InputFile { is_separate, extended, algorithms, ..entry.into() };
+                Some(Job { tag: Tag::Unlisted(name), file: hashes.then_some(file) })
             }
             _ => None,
         }
     });
-    let tell = |outcome| tell(session, outcome, &missing, &mut found);
-    let weigh = |tag: &Tag| match tag {
-        Tag::Extra(name) => name.len(),
+    let report = |outcome| report(session, outcome, &missing, &mut counts);
+    let tag_bytes = |tag: &Tag| match tag {
+        Tag::Unlisted(name) => name.len(),
         Tag::Failed(name, why) => name.len() + why.len(),
     };
-    run_together(session, tasks.map(Some), weigh, None, tell, &|| ())?;
-    Ok(found)
+    hash_in_parallel(session, jobs.map(Some), tag_bytes, None, report, &|| ())?;
+    Ok(counts)
 }
 
-fn tell(
+fn report(
     session: &Session<'_>,
-    Outcome { task, result }: Outcome<Tag>,
+    Outcome { job, result }: Outcome<Tag>,
     missing: &Missing<'_>,
-    found: &mut FoundExtra,
+    counts: &mut UnlistedCounts,
 ) -> Result<(), OutputError> {
-    let name = match (&task.tag, &result) {
+    let name = match (&job.tag, &result) {
         (Tag::Failed(name, why), _) => {
-            found.unreadable += 1;
+            counts.unreadable += 1;
             session.say_of(name, why);
             return Ok(());
         }
-        (Tag::Extra(name), Some(Err(failure))) => {
-            found.unreadable += 1;
+        (Tag::Unlisted(name), Some(Err(failure))) => {
+            counts.unreadable += 1;
             session.say_of(name, failure);
             name
         }
-        (Tag::Extra(name), _) => name,
+        (Tag::Unlisted(name), _) => name,
     };
-    found.extra += 1;
+    counts.unlisted += 1;
     let hashed = result.as_ref().and_then(|result| result.as_ref().ok());
-    let from = hashed.and_then(|hashed| missing.find(hashed, session.args.seek));
-    say(session, name, from)
+    let old = hashed.and_then(|hashed| missing.find(hashed, session.args.seek));
+    print(session, name, old)
 }
 
-/// Bytes of a digest that entries are looked up by.
+/// Bytes of a digest that missing files are looked up by.
 const KEY_BYTES: usize = 4;
 
-/// Entries whose file is missing, by the first digest that each has.
+/// Missing files by the start of their first digest.
 #[derive(Default)]
 struct Missing<'a> {
-    by_digest: HashMap<(Algorithm, [u8; KEY_BYTES]), Vec<&'a OwnedEntry>>,
-    /// What files have to be hashed with to be recognized.
+    by_digest: HashMap<(Algorithm, [u8; KEY_BYTES]), Vec<&'a ListedFile>>,
+    /// The algorithms that recognize them.
     algorithms: Option<Algorithms>,
 }
 
 impl<'a> Missing<'a> {
-    fn add(&mut self, entry: &'a OwnedEntry) {
-        for Wanted { algorithm, .. } in entry.wanted() {
+    fn add(&mut self, listed: &'a ListedFile) {
+        for Expected { algorithm, .. } in listed.expected() {
             self.algorithms.get_or_insert_with(|| (*algorithm).into()).add(*algorithm);
         }
-        let Wanted { algorithm, digest } = &entry.first;
+        let Expected { algorithm, digest } = &listed.line.first;
         if let Some(key) = digest.first_chunk() {
-            self.by_digest.entry((*algorithm, *key)).or_default().push(entry);
+            self.by_digest.entry((*algorithm, *key)).or_default().push(listed);
         }
     }
 
-    /// The entry that a file is what it says.
-    fn find(&self, hashed: &Hashed, seek: u64) -> Option<&'a OwnedEntry> {
-        self.algorithms?.as_slice().iter().find_map(|algorithm| {
-            let value = hashed.value(*algorithm, seek, KEY_BYTES)?;
-            let entries = self.by_digest.get(&(*algorithm, *value.first_chunk()?))?;
-            entries.iter().find(|entry| entry.is_met_by(hashed, seek)).copied()
+    /// The missing file that has these digests.
+    fn find(&self, hashed: &Hashed, seek: u64) -> Option<&'a ListedFile> {
+        hashed.digests.iter().find_map(|digest| {
+            let start = digest.output(seek, KEY_BYTES).unwrap_or_else(|| digest.to_vec());
+            let files = self.by_digest.get(&(digest.algorithm(), *start.first_chunk()?))?;
+            files.iter().find(|listed| listed.matches(hashed, seek)).copied()
         })
     }
 }
 
-/// `NAME: EXTRA`, or `OLD: MOVED to NAME`.
-fn say(session: &Session<'_>, name: &[u8], from: Option<&OwnedEntry>) -> Result<(), OutputError> {
+/// Prints `NAME: UNLISTED`, or `OLD: RENAMED to NAME`.
+fn print(session: &Session<'_>, name: &[u8], old: Option<&ListedFile>) -> Result<(), OutputError> {
     let (args, output) = (session.args, &session.output);
     if args.status {
         return Ok(());
     }
     if args.json {
-        let object = match from {
-            None => json::object(name, "extra"),
-            Some(from) => json::object(&from.name, "moved").with_name("to", name),
+        let object = match old {
+            None => json::object(name, "unlisted"),
+            Some(old) => json::object(&old.line.name, "renamed").with_name("to", name),
         };
         return session.progress.suspend(|| output.write(object.line().as_bytes()));
     }
     let shown = |name: &[u8]| match args.zero {
         true => output.name(name).into_owned(),
-        false => output.name(&ringsum::checkfile::escape(name)).into_owned(),
+        false => output.name(&escape(name)).into_owned(),
     };
-    let mut line = match from {
-        None => [&shown(name), &b": EXTRA"[..]].concat(),
-        Some(from) => [&output.name(&from.listed), &b": MOVED to "[..], &shown(name)].concat(),
+    let mut line = match old {
+        None => [&shown(name), &b": UNLISTED"[..]].concat(),
+        Some(old) => [&output.name(&old.line.listed), &b": RENAMED to "[..], &shown(name)].concat(),
     };
     line.push(if args.zero { 0 } else { b'\n' });
     session.progress.suspend(|| output.write(&line))

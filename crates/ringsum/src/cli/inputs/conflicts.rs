@@ -1,30 +1,30 @@
-//! The ends of a run: what it reads and what it writes are different files, or nothing is begun.
+//! Path conflicts: a file that is written to must not be another input or output of the same run.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::args::Args;
-use crate::inputs;
+use crate::cli::args::Args;
+use crate::cli::inputs;
 
-/// Which file it is: one that is there, or one that is to be made.
+/// The identity of a file that exists, or of one that will be created.
 #[derive(PartialEq, Eq)]
 enum Identity {
-    There(u64, u64),
+    Existing(u64, u64),
     New(PathBuf),
 }
 
-struct End {
+struct Endpoint {
     name: String,
     identity: Identity,
 }
 
-/// Refuses a file that is written to and is another end of the same run, too: it would be emptied before it is
-/// read, or hold two things at once.
+/// Checks that no file that is written to is another endpoint of the same run: it would be truncated before it
+/// is read, or written to twice.
 ///
 /// # Errors
 ///
-/// Which one it is.
+/// The two endpoints that are the same file.
 pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     let written = args.output.iter().chain(&args.tee).chain(&args.trace);
     let mut written: Vec<_> = written.filter_map(|path| end_at(path)).collect();
@@ -41,7 +41,7 @@ pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     let read = args.files.iter().chain(&args.files_from).map(PathBuf::as_path).chain(stdin);
     let read =
         read.filter_map(|path| end_of(path.display().to_string(), &inputs::metadata(path).ok()?));
-    // An index is both, and may be new.
+    // An index is read and written, and may be new.
     let index = args.index.as_deref().and_then(end_at);
     let others: Vec<_> = read.chain(index).collect();
     for (i, end) in written.iter().enumerate() {
@@ -54,20 +54,20 @@ pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is there, if it matters who else writes to it.
-fn end_of(name: String, metadata: &Metadata) -> Option<End> {
-    // Two may well write to one terminal, or to /dev/null.
+/// An existing file, unless several endpoints may well write to it.
+fn end_of(name: String, metadata: &Metadata) -> Option<Endpoint> {
+    // (A terminal, or /dev/null.)
     let is_shared = metadata.file_type().is_char_device();
-    let identity = Identity::There(metadata.dev(), metadata.ino());
-    (!is_shared).then_some(End { name, identity })
+    let identity = Identity::Existing(metadata.dev(), metadata.ino());
+    (!is_shared).then_some(Endpoint { name, identity })
 }
 
-fn end_at(path: &Path) -> Option<End> {
+fn end_at(path: &Path) -> Option<Endpoint> {
     let name = path.display().to_string();
     if let Ok(metadata) = path.metadata() {
         return end_of(name, &metadata);
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
-    Some(End { name, identity: Identity::New(parent.join(path.file_name()?)) })
+    Some(Endpoint { name, identity: Identity::New(parent.join(path.file_name()?)) })
 }

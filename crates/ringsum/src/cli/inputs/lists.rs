@@ -1,50 +1,43 @@
-//! The check files that are named: opened, and what is known of them.
+//! The checksum files of a check: opened, with a reader for their lines.
 
 use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringsum::checkfile::{Known, Reader};
+use ringsum::checkfile::{Hints, LineEnd, Reader};
 
-use crate::args::Args;
-use crate::inputs::Patient;
-use crate::lines::{Line, Lines};
-use crate::session::Session;
+use super::Patient;
+use super::lines::{CheckLine, CheckLines};
+use crate::cli::args::Args;
+use crate::cli::session::Session;
 
-/// What is known of the digests of a list: what was asked for, or what the tool takes that this is, and its name.
-pub(crate) fn known_of(args: &Args, list: &Path) -> Known {
-    let name = list.as_os_str().as_bytes();
-    match args.guise {
-        Some(guise) => guise.known(),
-        None if args.algorithm.is_empty() => Known::new(&[], &[], Some(name)),
-        None => Known::new(args.algorithms().as_slice(), &[], Some(name)),
+/// A reader for the lines of a checksum file.
+pub(crate) fn reader_of(args: &Args, list: &Path) -> Reader {
+    if let Some(applet) = args.applet {
+        return applet.reader();
     }
+    let name = Some(list.as_os_str().as_bytes());
+    let hints = match &*args.algorithm {
+        [] => Hints::new(&[], &[], name),
+        _ => Hints::new(args.algorithms().as_slice(), &[], name),
+    };
+    Reader::new(hints, if args.zero { LineEnd::Nul } else { LineEnd::Newline })
 }
 
-/// What reads the lines of a list.
-pub(crate) fn format_of(args: &Args) -> Reader {
-    match args.guise {
-        Some(guise) => guise.reader(),
-        None if args.zero => Reader::zero(),
-        None => Reader::new(),
-    }
-}
-
-/// Opens a list, and gives what its lines come to; an error instead, if it cannot be opened.
+/// Opens a checksum file, and returns its lines; or an error in their place.
 pub(crate) fn lines_of(
     session: &Session<'_>,
     place: usize,
     list: &Path,
-) -> Box<dyn Iterator<Item = Line> + Send> {
+) -> Box<dyn Iterator<Item = CheckLine> + Send> {
     match session.open_list(list) {
         Ok(file) => {
-            let known = known_of(session.args, list);
-            let reader = BufReader::new(Patient(file));
-            Box::new(Lines::new(place, list, reader, format_of(session.args), known))
+            let input = BufReader::new(Patient(file));
+            Box::new(CheckLines::new(place, list, input, reader_of(session.args, list)))
         }
         Err(error) => {
             let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
-            Box::new(std::iter::once(Line::BadList { list, why }))
+            Box::new(std::iter::once(CheckLine::BadList { list, why }))
         }
     }
 }

@@ -1,38 +1,49 @@
-//! Opening what the command line and check files name, standard input among it.
+//! Inputs: opening what the command line, lists and checksum files name, and standard input.
+
+pub(crate) mod conflicts;
+pub(crate) mod lines;
+pub(crate) mod lists;
+mod selection;
+pub(crate) mod stat_ahead;
+pub(crate) mod trees;
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use blockring::Source;
+use blockring::{ErrorKind, Source};
+use ringsum::files::{Failure, InputFile};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-use crate::start;
+use crate::cli::start;
 
-/// Why an input cannot be had.
+/// Why an input cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
     #[error(transparent)]
     Blockring(#[from] blockring::Error),
     #[error("standard input is closed")]
     StdinClosed,
-    #[error("standard input was read already, and can be read only once")]
+    #[error("standard input can be read only once")]
     StdinUsed,
-    #[error("standard input gave the key, so it cannot be a file, too")]
+    #[error("standard input is the key, so it cannot be a file as well")]
     StdinHadKey,
     #[error("standard input is not open for reading")]
     StdinNotReadable,
     #[error("{0}")]
     Io(#[from] io::Error),
+    #[error("{0}")]
+    Open(#[from] Failure),
 }
 
-/// What has become of standard input.
+/// The use of standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stdin {
     Unused,
-    GaveKey,
+    Key,
     Used,
 }
 
@@ -47,16 +58,16 @@ impl Inputs {
     }
 
     /// Standard input, once.
-    fn stdin(&mut self, becomes: Stdin) -> Result<File, InputError> {
+    fn stdin(&mut self, as_what: Stdin) -> Result<File, InputError> {
         match self.stdin {
             _ if start::stdin_was_closed() => Err(InputError::StdinClosed),
             Stdin::Used => Err(InputError::StdinUsed),
-            Stdin::GaveKey => Err(InputError::StdinHadKey),
+            Stdin::Key => Err(InputError::StdinHadKey),
             Stdin::Unused => {
-                self.stdin = becomes;
+                self.stdin = as_what;
                 let stdin = rustix::stdio::stdin();
                 let flags = rustix::fs::fcntl_getfl(stdin).map_err(io::Error::from)?;
-                // Such a file could still be opened again, for direct reads.
+                // (Such a file could still be opened again, for direct reads.)
                 match flags.intersects(OFlags::WRONLY | OFlags::PATH) {
                     true => Err(InputError::StdinNotReadable),
                     false => Ok(stdin.try_clone_to_owned()?.into()),
@@ -68,14 +79,17 @@ impl Inputs {
     /// Opens a file to hash; `-` is standard input.
     pub(crate) fn open(&mut self, path: &Path) -> Result<Source, InputError> {
         if !is_stdin(path) {
-            return Ok(Source::open(path)?);
+            return match Source::open(path) {
+                Err(error) if is_too_long(&error) => open_long(path),
+                source => Ok(source?),
+            };
         }
         let stdin = self.stdin(Stdin::Used)?;
-        // A file that somebody has read a part of counts from there on.
+        // A file counts from its position.
         Ok(Source::from_position(stdin, path)?)
     }
 
-    /// Opens a file to be read as it comes, from where it is; `-` is standard input.
+    /// Opens an input to be read as a stream, from its position; `-` is standard input.
     pub(crate) fn open_stream(&mut self, path: &Path) -> Result<Source, InputError> {
         let file = match is_stdin(path) {
             true => self.stdin(Stdin::Used)?,
@@ -84,7 +98,7 @@ impl Inputs {
         Ok(Source::from_stream(file, path)?)
     }
 
-    /// Opens a check file; `-` is standard input.
+    /// Opens a checksum file or a list; `-` is standard input.
     pub(crate) fn open_list(&mut self, path: &Path) -> Result<File, InputError> {
         let file = match is_stdin(path) {
             true => self.stdin(Stdin::Used)?,
@@ -99,19 +113,19 @@ impl Inputs {
     /// Reads the key of the keyed mode: all of standard input.
     pub(crate) fn key(&mut self) -> anyhow::Result<[u8; 32]> {
         let mut bytes = Vec::new();
-        let stdin = Patient(self.stdin(Stdin::GaveKey)?);
+        let stdin = Patient(self.stdin(Stdin::Key)?);
         let read = stdin.take(33).read_to_end(&mut bytes);
         read.map_err(|error| anyhow::anyhow!("the key on standard input: {error}"))?;
         bytes.as_slice().try_into().map_err(|_| {
             let found = match bytes.len() {
-                33 => "more".to_owned(),
-                n => n.to_string(),
+                33 => "longer".to_owned(),
+                n => format!("{n}"),
             };
-            anyhow::anyhow!("the key on standard input must be 32 bytes, and there are {found}")
+            anyhow::anyhow!("the key on standard input must be 32 bytes, but is {found}")
         })
     }
 
-    /// Leaves standard input at its end, as reading it would have.
+    /// Leaves standard input at its end, as reading it would.
     pub(crate) fn finish(&self, source: &Source, path: &Path) {
         if is_stdin(path) && source.kind().is_seekable() {
             let _ = rustix::fs::seek(source, rustix::fs::SeekFrom::End(0));
@@ -119,7 +133,20 @@ impl Inputs {
     }
 }
 
-/// A file that is waited for if somebody made it non-blocking, as a shared standard input may be.
+fn is_too_long(error: &blockring::Error) -> bool {
+    let ErrorKind::Open(error) = error.kind() else { return false };
+    Errno::from_io_error(error) == Some(Errno::NAMETOOLONG)
+}
+
+/// Opens a file whose path is longer than the kernel accepts.
+fn open_long(path: &Path) -> Result<Source, InputError> {
+    match InputFile::from_path(path)? {
+        Some(file) => Ok(file.open()?),
+        None => Err(io::Error::from_raw_os_error(libc::EISDIR).into()),
+    }
+}
+
+/// A file that blocks even if it is non-blocking, as a shared standard input may be.
 pub(crate) struct Patient(pub(crate) File);
 
 impl Read for Patient {
@@ -138,7 +165,7 @@ impl Read for Patient {
     }
 }
 
-/// What `stat` says of an input.
+/// The metadata of an input.
 pub(crate) fn metadata(path: &Path) -> io::Result<Metadata> {
     match is_stdin(path) {
         true => std::fs::metadata("/proc/self/fd/0"),

@@ -1,4 +1,4 @@
-//! Which files of a tree count: globs, and the rules of `.gitignore`.
+//! Selecting the files of a tree: globs, and the rules of `.gitignore`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,13 +12,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use ringsum::walk::Select;
+use ringsum::files::walk::Select;
 use rustix::fs::{Mode, OFlags, openat};
 
-use crate::args::Args;
-use crate::values::{GLOB_BYTES_MAX, Pattern};
+use crate::cli::args::Args;
+use crate::cli::args::values::{GLOB_BYTES_MAX, Pattern};
 
-/// Globs of one kind: some are of names, some of paths from the root of the tree.
+/// The globs of one option: some match names, some paths from the root of the tree.
 struct Globs {
     names: GlobSet,
     paths: GlobSet,
@@ -28,7 +28,7 @@ impl Globs {
     fn of(patterns: &[Pattern]) -> anyhow::Result<Globs> {
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for Pattern(text) in patterns {
-            // A slash at the end says that it is a directory, as it does for rsync.
+            // (A slash at the end stands for a directory, as in rsync.)
             let body = text.strip_suffix('/').unwrap_or(text);
             let body = body.strip_prefix('.').filter(|rest| rest.starts_with('/')).unwrap_or(body);
             let is_path = body.contains('/');
@@ -45,7 +45,7 @@ impl Globs {
     }
 }
 
-/// What `--include`, `--exclude` and `--gitignore` say, for one tree.
+/// `--include`, `--exclude` and `--gitignore`, for one tree.
 pub(crate) struct Selection {
     include: Option<Globs>,
     exclude: Option<Globs>,
@@ -53,7 +53,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// `None` where everything counts.
+    /// `None` if everything is selected.
     pub(crate) fn of(args: &Args) -> anyhow::Result<Option<Arc<dyn Select>>> {
         let globs = |patterns: &[Pattern]| match patterns {
             [] => Ok(None),
@@ -73,7 +73,7 @@ impl Select for Selection {
         if self.exclude.as_ref().is_some_and(|globs| globs.matches(path)) {
             return false;
         }
-        if self.gitignore.as_ref().is_some_and(|rules| rules.leave_out(path, is_directory)) {
+        if self.gitignore.as_ref().is_some_and(|rules| rules.ignores(path, is_directory)) {
             return false;
         }
         is_directory || self.include.as_ref().is_none_or(|globs| globs.matches(path))
@@ -84,16 +84,15 @@ impl Select for Selection {
     }
 }
 
-/// Longest `.gitignore` that is followed, in bytes: its rules are compiled, and kept until the end of the tree.
+/// Longest `.gitignore` that is read, in bytes: its rules are compiled, and kept until the end of the tree.
 const RULES_BYTES_MAX: u64 = 1 << 20;
 
-/// The `.gitignore` files of a tree, by the directory that they are in.
+/// The `.gitignore` files of a tree, by their directory.
 #[derive(Default)]
 struct Rules(RwLock<HashMap<Vec<u8>, Arc<Gitignore>>>);
 
 impl Rules {
-    /// Reads the file of one directory, if there is one. Lines that are no rules are passed over, as Git
-    /// does.
+    /// Reads the file of one directory, if there is one. Invalid lines are ignored, as in Git.
     fn read(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let Ok(fd) = openat(directory, ".gitignore", flags, Mode::empty()) else { return Ok(()) };
@@ -104,12 +103,12 @@ impl Rules {
         let mut text = Vec::new();
         file.take(RULES_BYTES_MAX + 1).read_to_end(&mut text)?;
         if text.len() as u64 > RULES_BYTES_MAX {
-            return Err(io::Error::other("its .gitignore is longer than 1 MiB, and not followed"));
+            return Err(io::Error::other("its .gitignore is longer than 1 MiB, and was not applied"));
         }
         let mut builder = GitignoreBuilder::new("");
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             if line.len() > GLOB_BYTES_MAX {
-                let why = "is longer than 4096 bytes, and none of it is followed";
+                let why = "is longer than 4096 bytes, so it was not applied";
                 return Err(io::Error::other(format!("line {number} of its .gitignore {why}")));
             }
             if let Ok(line) = std::str::from_utf8(line) {
@@ -118,7 +117,7 @@ impl Rules {
         }
         let rules = builder.build();
         let rules = rules.map_err(|error| {
-            io::Error::other(format!("its .gitignore is not followed: {error}"))
+            io::Error::other(format!("its .gitignore cannot be applied: {error}"))
         })?;
         if !rules.is_empty() {
             let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -127,9 +126,9 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a path is left out: the rules of the nearest directory that says something of it count.
-    /// (Of a directory that is left out, the walk sees nothing.)
-    fn leave_out(&self, path: &[u8], is_directory: bool) -> bool {
+    /// Whether a path is ignored: the rules of the nearest directory that match it decide. (The walk does not
+    /// enter ignored directories.)
+    fn ignores(&self, path: &[u8], is_directory: bool) -> bool {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {
             return false;
@@ -157,14 +156,14 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::parse_glob;
+    use crate::cli::args::values::parse_glob;
 
     fn patterns(texts: &[&str]) -> Vec<Pattern> {
         texts.iter().map(|text| parse_glob(text).unwrap()).collect()
     }
 
     #[test]
-    fn a_glob_without_a_slash_is_of_names() {
+    fn a_glob_without_a_slash_matches_names() {
         let cases: [(&str, &[&str], &[&str]); 7] = [
             ("*.o", &["a.o", "x/y/a.o", ".o"], &["a.oo", "a.o/b"]),
             ("target", &["target", "x/target"], &["targets", "target/x"]),
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_gitignore_counts() {
+    fn the_nearest_gitignore_decides() {
         let rules = Rules::default();
         for (directory, text) in [("", "*.log\n/top\nbuild/\n"), ("sub", "!keep.log\n*.tmp\n")] {
             let at = tempfile::tempdir().unwrap();
@@ -207,8 +206,8 @@ mod tests {
             ("sub/x/a.tmp", false, true),
             ("a.tmp", false, false),
         ];
-        for (path, is_directory, out) in cases {
-            assert_eq!(rules.leave_out(path.as_bytes(), is_directory), out, "{path}");
+        for (path, is_directory, is_ignored) in cases {
+            assert_eq!(rules.ignores(path.as_bytes(), is_directory), is_ignored, "{path}");
         }
     }
 }

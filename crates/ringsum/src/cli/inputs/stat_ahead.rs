@@ -1,28 +1,28 @@
-//! Looks at names ahead of their turn, several at once: each costs a read of the device where nobody has
-//! looked at it for long.
+//! Stat-ahead: looks up names on several threads before they are needed. Each look-up is a read of the
+//! device if its inode is not in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use crate::session::lock;
+use crate::cli::session::lock;
 
-/// Most names in pieces that are ready or begun, and not taken yet.
+/// Most names in chunks that are begun or ready, and not taken yet.
 const NAMES_MAX: usize = 4096;
 
-/// How long what comes before may wait for the next name.
+/// How long earlier jobs may wait for the next name.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// What the threads share.
-pub(crate) struct Ahead<I: Iterator, X> {
+/// The state that the threads share.
+pub(crate) struct StatAhead<I: Iterator, X> {
     input: Mutex<Input<I>>,
-    /// Most names of one piece of work.
-    piece: usize,
-    /// Most bytes of names in pieces that are ready or begun, and not taken yet; but for one piece.
+    /// Most names of one chunk.
+    chunk: usize,
+    /// Most bytes of names in chunks that are begun or ready, and not taken yet; but for one chunk.
     bytes_max: usize,
-    /// What a name takes until it is taken, in bytes.
-    weigh: fn(&I::Item) -> usize,
+    /// Returns the memory of a name in bytes.
+    name_bytes: fn(&I::Item) -> usize,
     done: Mutex<Done<X>>,
     changed: Condvar,
 }
@@ -34,79 +34,79 @@ struct Input<I> {
 }
 
 struct Done<X> {
-    pieces: BTreeMap<u64, Piece<X>>,
-    /// What they take, and those that are begun, in bytes.
+    chunks: BTreeMap<u64, Chunk<X>>,
+    /// Bytes of those, and of chunks that are begun.
     bytes: usize,
-    /// The piece that is taken next.
-    turn: u64,
-    /// How many there are, once that is known.
+    /// The next chunk to take.
+    next: u64,
+    /// The number of chunks, once it is known.
     total: Option<u64>,
     is_closed: bool,
 }
 
-/// What was found, and what its names take, in bytes.
-struct Piece<X> {
-    found: Vec<X>,
+/// Items, and the memory of their names in bytes.
+struct Chunk<X> {
+    items: Vec<X>,
     bytes: usize,
 }
 
-impl<I, X> Ahead<I, X>
+impl<I, X> StatAhead<I, X>
 where
     I: Iterator + Send,
     I::Item: Send,
     X: Send,
 {
-    /// `comes_slowly`: there may be long pauses between names, in which those before are not to wait.
-    /// `bytes_max`: most bytes of names, which `weigh` tells of each, that are looked at ahead.
+    /// `comes_slowly`: there may be long pauses between names, in which earlier ones should not wait.
+    /// `bytes_max`: most bytes of names, as `name_bytes` returns them, that are looked up ahead.
     pub(crate) fn new(
         names: I,
         comes_slowly: bool,
         bytes_max: usize,
-        weigh: fn(&I::Item) -> usize,
-    ) -> Ahead<I, X> {
+        name_bytes: fn(&I::Item) -> usize,
+    ) -> StatAhead<I, X> {
         let done =
-            Done { pieces: BTreeMap::new(), bytes: 0, turn: 0, total: None, is_closed: false };
-        Ahead {
+            Done { chunks: BTreeMap::new(), bytes: 0, next: 0, total: None, is_closed: false };
+        StatAhead {
             input: Mutex::new(Input { names, next: 0, has_ended: false }),
-            piece: if comes_slowly { 1 } else { 32 },
+            chunk: if comes_slowly { 1 } else { 32 },
             bytes_max,
-            weigh,
+            name_bytes,
             done: Mutex::new(done),
             changed: Condvar::new(),
         }
     }
 
-    /// Looks at each name, on so many threads, and gives what was found in the order of the names. `None`
-    /// says that the next may take a while.
-    pub(crate) fn look<'s, F>(
+    /// Looks up each name with `stat`, on up to that many threads, and returns the results in the order of the
+    /// names. A `None` says that the next one may take a while.
+    pub(crate) fn start<'s, F>(
         &'s self,
         scope: &'s Scope<'s, '_>,
         threads: usize,
-        look: F,
-    ) -> Taken<'s, I, X, F>
+        stat: F,
+    ) -> Results<'s, I, X, F>
     where
         F: Fn(I::Item) -> X + Copy + Send + 's,
     {
         let start = |_| {
-            let work = move || while self.work(look) {};
+            let work = move || while self.work(stat) {};
             thread::Builder::new().spawn_scoped(scope, work).is_ok()
         };
         let threads = (0..threads).filter(|n| start(*n)).count();
-        Taken { ahead: self, look, threads, is_slow: false, piece: Vec::new().into_iter() }
+        Results { ahead: self, stat, threads, is_slow: false, chunk: Vec::new().into_iter() }
     }
 
-    /// One piece of work; false when there is none.
-    fn work(&self, look: impl Fn(I::Item) -> X) -> bool {
-        let Some((number, Piece { found: names, bytes })) = self.begin() else { return false };
-        let found = names.into_iter().map(look).collect();
-        lock(&self.done).pieces.insert(number, Piece { found, bytes });
+    /// Looks up one chunk. Returns false if there is none.
+    fn work(&self, stat: impl Fn(I::Item) -> X) -> bool {
+        let Some((number, Chunk { items: names, bytes })) = self.begin() else { return false };
+        let items = names.into_iter().map(stat).collect();
+        lock(&self.done).chunks.insert(number, Chunk { items, bytes });
         self.changed.notify_all();
         true
     }
 
-    /// The next piece of work; `None` when there is none.
-    fn begin(&self) -> Option<(u64, Piece<I::Item>)> {
-        // Held while waiting for room, so that pieces are begun in their order.
+    /// The next chunk; `None` if there is none.
+    fn begin(&self) -> Option<(u64, Chunk<I::Item>)> {
+        // Held while waiting for room, so that chunks are begun in order.
         let mut input = lock(&self.input);
         if input.has_ended {
             return None;
@@ -114,9 +114,9 @@ where
         let number = input.next;
         let mut done = lock(&self.done);
         let is_full = |done: &Done<X>| {
-            let pieces = number - done.turn;
-            pieces >= (NAMES_MAX / self.piece) as u64
-                || (pieces > 0 && done.bytes >= self.bytes_max)
+            let chunks = number - done.next;
+            chunks >= (NAMES_MAX / self.chunk) as u64
+                || (chunks > 0 && done.bytes >= self.bytes_max)
         };
         while !done.is_closed && is_full(&done) {
             done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
@@ -126,14 +126,14 @@ where
         }
         drop(done);
         let (mut names, mut bytes) = (Vec::new(), 0);
-        // (The last piece may be empty.)
-        while names.len() < self.piece && (names.is_empty() || bytes < self.bytes_max / self.piece)
+        // (The last chunk may be empty.)
+        while names.len() < self.chunk && (names.is_empty() || bytes < self.bytes_max / self.chunk)
         {
             let Some(name) = input.names.next() else {
                 input.has_ended = true;
                 break;
             };
-            bytes += (self.weigh)(&name);
+            bytes += (self.name_bytes)(&name);
             names.push(name);
         }
         input.next += 1;
@@ -143,21 +143,21 @@ where
             done.total = Some(input.next);
             self.changed.notify_all();
         }
-        Some((number, Piece { found: names, bytes }))
+        Some((number, Chunk { items: names, bytes }))
     }
 }
 
-/// What was found, in the order of the names. Without it, the threads end.
-pub(crate) struct Taken<'s, I: Iterator, X, F> {
-    ahead: &'s Ahead<I, X>,
-    look: F,
+/// The results, in the order of the names. The threads end when it is dropped.
+pub(crate) struct Results<'s, I: Iterator, X, F> {
+    ahead: &'s StatAhead<I, X>,
+    stat: F,
     threads: usize,
-    /// It was said that the next may take a while.
+    /// A `None` was returned since the last name.
     is_slow: bool,
-    piece: std::vec::IntoIter<X>,
+    chunk: std::vec::IntoIter<X>,
 }
 
-impl<I, X, F> Iterator for Taken<'_, I, X, F>
+impl<I, X, F> Iterator for Results<'_, I, X, F>
 where
     I: Iterator + Send,
     I::Item: Send,
@@ -168,22 +168,22 @@ where
 
     fn next(&mut self) -> Option<Option<X>> {
         loop {
-            if let Some(found) = self.piece.next() {
+            if let Some(item) = self.chunk.next() {
                 self.is_slow = false;
-                return Some(Some(found));
+                return Some(Some(item));
             }
             if self.threads == 0 {
-                // No thread could be had: then this one.
-                self.ahead.work(self.look);
+                // No thread could be started: this one does it.
+                self.ahead.work(self.stat);
             }
             let mut done = lock(&self.ahead.done);
-            let piece = loop {
-                let turn = done.turn;
-                if done.total == Some(turn) {
+            let chunk = loop {
+                let next = done.next;
+                if done.total == Some(next) {
                     return None;
                 }
-                if let Some(piece) = done.pieces.remove(&turn) {
-                    break piece;
+                if let Some(chunk) = done.chunks.remove(&next) {
+                    break chunk;
                 }
                 let patience = if self.is_slow { Duration::MAX } else { PATIENCE };
                 let waited = self.ahead.changed.wait_timeout(done, patience);
@@ -194,15 +194,15 @@ where
                     return Some(None);
                 }
             };
-            done.turn += 1;
-            done.bytes -= piece.bytes;
+            done.next += 1;
+            done.bytes -= chunk.bytes;
             self.ahead.changed.notify_all();
-            self.piece = piece.found.into_iter();
+            self.chunk = chunk.items.into_iter();
         }
     }
 }
 
-impl<I: Iterator, X, F> Drop for Taken<'_, I, X, F> {
+impl<I: Iterator, X, F> Drop for Results<'_, I, X, F> {
     fn drop(&mut self) {
         lock(&self.ahead.done).is_closed = true;
         self.ahead.changed.notify_all();
@@ -216,14 +216,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_comes_in_the_order_of_the_names() {
+    fn results_come_in_the_order_of_the_names() {
         for total in [0, 1, 31, 32, 33, 64, 10_000] {
             for (threads, slowly) in [(0, false), (1, false), (8, false), (8, true)] {
-                // As many names as there are, and one after another.
+                // (Many at once, and one after another.)
                 let bytes_max = if total % 2 == 0 { 1 << 20 } else { 1 };
-                let ahead = Ahead::new(0..total, slowly, bytes_max, |_| 100);
+                let ahead = StatAhead::new(0..total, slowly, bytes_max, |_| 100);
                 let found: Vec<_> = std::thread::scope(|scope| {
-                    ahead.look(scope, threads, |n| n * 2).flatten().collect()
+                    ahead.start(scope, threads, |n| n * 2).flatten().collect()
                 });
                 assert_eq!(found, (0..total).map(|n| n * 2).collect::<Vec<_>>());
             }
@@ -231,21 +231,21 @@ mod tests {
     }
 
     #[test]
-    fn it_may_be_left_midway() {
-        let ahead = Ahead::new(0..1_000_000, false, 1000, |_| 1);
+    fn it_may_be_dropped_midway() {
+        let ahead = StatAhead::new(0..1_000_000, false, 1000, |_| 1);
         let found =
-            std::thread::scope(|scope| ahead.look(scope, 4, |n| n).flatten().take(100).count());
+            std::thread::scope(|scope| ahead.start(scope, 4, |n| n).flatten().take(100).count());
         assert_eq!(found, 100);
     }
 
     #[test]
-    fn a_pause_is_told_of() {
+    fn a_pause_is_reported() {
         let (send, names) = std::sync::mpsc::channel();
-        let ahead = Ahead::new(names.into_iter(), true, 1000, |_| 1);
+        let ahead = StatAhead::new(names.into_iter(), true, 1000, |_| 1);
         std::thread::scope(|scope| {
-            let mut found = ahead.look(scope, 2, |n: u32| n);
+            let mut found = ahead.start(scope, 2, |n: u32| n);
             send.send(1).unwrap();
-            // Until then there may have been a pause, too.
+            // (There may have been a pause before it.)
             assert_eq!(found.by_ref().flatten().next(), Some(1));
             assert_eq!(found.next(), Some(None));
             send.send(2).unwrap();
@@ -256,18 +256,18 @@ mod tests {
     }
 
     #[test]
-    fn no_more_bytes_than_the_bound_are_looked_at_ahead() {
+    fn no_more_bytes_than_the_bound_are_looked_up_ahead() {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let ahead = Ahead::new(0..1000, false, 320, |_| 10);
+        let ahead = StatAhead::new(0..1000, false, 320, |_| 10);
         std::thread::scope(|scope| {
             let look = |n| {
                 BEGUN.fetch_add(1, Ordering::SeqCst);
                 n
             };
-            let mut found = ahead.look(scope, 4, look).flatten();
+            let mut found = ahead.start(scope, 4, look).flatten();
             for taken in 0..1000 {
                 assert_eq!(found.next(), Some(taken));
-                // Those that are taken, those within the bound, and the piece that goes beyond it.
+                // Those that are taken, those within the bound, and the chunk that exceeds it.
                 let begun = BEGUN.load(Ordering::SeqCst);
                 assert!(begun <= taken + 1 + 32 + 1, "{begun} after {taken}");
             }

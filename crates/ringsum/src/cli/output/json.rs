@@ -1,23 +1,22 @@
-//! `--json`: one object a line, as `docs/json-format.md` specifies.
+//! `--json`: one object per line, as `docs/json-format.md` specifies.
 
 use std::io;
 
-use blockring::{BadRange, ErrorKind, Narrowed, Stamp};
-use ringsum::many::Failure;
+use blockring::{BadRange, Change, ErrorKind, Fingerprint, Precision};
+use ringsum::files::Failure;
 use serde_json::{Map, Value, json};
 
-use crate::output::harmless_json;
-use crate::print::mtime_ns;
+use super::harmless_json;
 
-/// An object that is being put together.
+/// An object under construction.
 pub(crate) struct Object(Map<String, Value>);
 
-/// What every object has: a name, in bytes too where it is no UTF-8, and what became of it.
+/// The fields of every object: a name, also in bytes if it is not UTF-8, and a status.
 pub(crate) fn object(name: &[u8], status: &str) -> Object {
     Object(Map::new()).with_name("path", name).with("status", status)
 }
 
-/// The status of a file without a hash: that it changed is no damage.
+/// The status of a file without a hash: a change is not damage.
 pub(crate) fn status_of(failure: &Failure, otherwise: &'static str) -> &'static str {
     if failure.change().is_some() { "changed" } else { otherwise }
 }
@@ -28,7 +27,7 @@ impl Object {
         self
     }
 
-    /// A name, as `KEY_bytes` too where it is no UTF-8.
+    /// A name, also as `KEY_bytes` if it is not UTF-8.
     pub(crate) fn with_name(self, key: &str, name: &[u8]) -> Object {
         let object = self.with(key, String::from_utf8_lossy(name));
         match std::str::from_utf8(name) {
@@ -37,15 +36,18 @@ impl Object {
         }
     }
 
-    /// Size and time, where there are such.
-    pub(crate) fn with_stamp(self, stamp: Option<&Stamp>) -> Object {
-        match stamp {
-            Some(stamp) => self.with("size", stamp.len).with("mtime_ns", mtime_ns(stamp)),
+    /// Size and modification time, if they are known.
+    pub(crate) fn with_fingerprint(self, fingerprint: Option<&Fingerprint>) -> Object {
+        match fingerprint {
+            Some(Fingerprint { len, mtime: (seconds, nanos), .. }) => {
+                let mtime_ns = seconds.saturating_mul(1_000_000_000).saturating_add(*nanos);
+                self.with("size", *len).with("mtime_ns", mtime_ns)
+            }
             None => self,
         }
     }
 
-    /// Why a file has no hash, and as much of it as programs can use.
+    /// Why a file has no hash, with the details that programs can use.
     pub(crate) fn with_failure(self, failure: &Failure) -> Object {
         let object = self.with("error", failure.to_string());
         let bad = |offset: &u64, len: &u64, error: &io::Error| json!({"offset": offset, "len": len, "error": error.to_string()});
@@ -59,12 +61,12 @@ impl Object {
                     false => object,
                 }
             }
-            Failure::Read(ErrorKind::Read { offset, len, narrowed, error }) if *len > 0 => {
+            Failure::Read(ErrorKind::Read { offset, len, precision, error }) if *len > 0 => {
                 let object = object.with("unreadable", vec![bad(offset, len, error)]);
-                object.with("narrowed", *narrowed == Narrowed::Units)
+                object.with("narrowed", *precision == Precision::Units)
             }
             failure => match failure.change() {
-                Some(change) => object.with("change", change.name()),
+                Some(change) => object.with("change", word_of(change)),
                 None => object,
             },
         }
@@ -72,5 +74,17 @@ impl Object {
 
     pub(crate) fn line(self) -> String {
         harmless_json(Value::Object(self.0).to_string()) + "\n"
+    }
+}
+
+fn word_of(change: Change) -> &'static str {
+    match change {
+        Change::Shrank { .. } => "shrank",
+        Change::Grew { .. } => "grew",
+        Change::Rewritten => "rewritten",
+        Change::StatusChanged => "status",
+        Change::Replaced => "replaced",
+        Change::Removed => "removed",
+        _ => "changed",
     }
 }

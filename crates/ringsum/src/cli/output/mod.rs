@@ -1,5 +1,10 @@
-//! Where hashes and messages go: whole lines, names that play no tricks on a terminal, and
-//! errors that are noticed.
+//! Standard output and standard error: whole lines, names that cannot control a terminal, and errors that
+//! are noticed.
+
+pub(crate) mod json;
+pub(crate) mod print;
+pub(crate) mod progress;
+pub(crate) mod statistics;
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -7,21 +12,22 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringsum::checkfile;
+use ringsum::files::walk::Entry;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::guise::Guise;
-use crate::start;
-use crate::values::StatsFormat;
+use super::applet::Applet;
+use super::args::values::StatsFormat;
+use super::own_file::OwnFile;
+use super::start;
 
 const STDOUT: &str = "standard output";
 
-/// Hashes could not be written to where they go.
+/// Why output could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     #[error("{0} is closed")]
@@ -31,18 +37,18 @@ pub(crate) enum OutputError {
 }
 
 impl OutputError {
-    /// Whether whoever reads our standard output has left, which is no error.
+    /// Whether the reader of standard output has closed it, which is not an error as a rule.
     pub(crate) fn reader_left(&self) -> bool {
         matches!(self, OutputError::Write(to, error) if to == STDOUT && error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// What is collected before it is written, in bytes, and for how long at most: whoever reads our lines
-/// wants them while there are more to come.
-const COLLECTED_BYTES: usize = 32 << 10;
-const COLLECTED_TIME: Duration = Duration::from_millis(100);
+/// Lines are buffered up to this many bytes, and this time: a program that reads them wants them while
+/// there are more to come.
+const BUFFERED_BYTES: usize = 32 << 10;
+const BUFFERED_TIME: Duration = Duration::from_millis(100);
 
-/// Where hashes go.
+/// Where checksums are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To<'a> {
     Stdout,
@@ -50,21 +56,21 @@ pub(crate) enum To<'a> {
     File(&'a Path),
 }
 
-/// Where hashes go: standard output, as a rule.
+/// The destination of checksums: standard output, as a rule.
 pub(crate) struct Output {
     /// `None`: standard output.
     file: Option<File>,
-    /// Device and inode of a regular file.
-    own: Option<(u64, u64)>,
+    /// The regular file that is written to.
+    own: Option<OwnFile>,
     name: String,
     is_terminal: bool,
-    collected: Mutex<Collected>,
+    buffer: Mutex<Buffer>,
 }
 
-/// Lines that were not written yet.
+/// Lines that have not been written yet.
 #[derive(Default)]
-struct Collected {
-    /// `None`: nothing is collected.
+struct Buffer {
+    /// Since when; `None`: lines are not buffered.
     since: Option<Instant>,
     lines: Vec<u8>,
 }
@@ -72,7 +78,7 @@ struct Collected {
 impl Output {
     /// # Errors
     ///
-    /// When standard output is closed, or the file cannot be made.
+    /// Standard output is closed, or the file cannot be created.
     pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
         let (file, name) = match to {
             To::Stdout if start::stdout_was_closed() => return Err(OutputError::Closed(STDOUT)),
@@ -95,32 +101,33 @@ impl Output {
                 }
             }
         };
-        let metadata = file.as_ref().and_then(|file| file.metadata().ok());
-        let own = metadata.filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
-        let is_terminal =
-            rustix::termios::isatty(file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd));
-        Ok(Output { file, own, name, is_terminal, collected: Mutex::default() })
+        let fd = file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd);
+        let own = OwnFile::of(fd);
+        let is_terminal = rustix::termios::isatty(fd);
+        Ok(Output { file, own, name, is_terminal, buffer: Mutex::default() })
     }
 
-    /// Whether this is the file that hashes go to.
-    pub(crate) fn is_own(&self, device: u64, inode: u64) -> bool {
-        self.own == Some((device, inode))
+    /// Whether an entry of a tree is the file that is written to.
+    pub(crate) fn is_own(&self, entry: &Entry) -> bool {
+        self.own.as_ref().is_some_and(|own| own.is(entry))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd)
     }
 
-    /// From now on, lines are collected and written together, but on a terminal. What is left at the end,
-    /// [`flush`](Output::flush) writes.
-    pub(crate) fn collect(&self) {
+    /// Buffers lines from now on, except on a terminal, until [`flush`](Output::flush).
+    pub(crate) fn start_buffering(&self) {
         if !self.is_terminal {
-            self.collected().since = Some(Instant::now());
+            let mut buffer = self.buffer();
+            buffer.since = Some(Instant::now());
+            // (Lines that are longer than usual grow it.)
+            buffer.lines.reserve(2 * BUFFERED_BYTES);
         }
     }
 
-    fn collected(&self) -> MutexGuard<'_, Collected> {
-        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes bytes as they are.
@@ -130,68 +137,82 @@ impl Output {
 
     /// Writes bytes as they are, together.
     pub(crate) fn write_parts(&self, parts: &[&[u8]]) -> Result<(), OutputError> {
-        let mut collected = self.collected();
-        parts.iter().for_each(|part| collected.lines.extend_from_slice(part));
-        let Some(since) = collected.since else {
-            return self.write_out(&mut collected);
+        let mut buffer = self.buffer();
+        parts.iter().for_each(|part| buffer.lines.extend_from_slice(part));
+        let Some(since) = buffer.since else {
+            return self.write_out(&mut buffer);
         };
-        if collected.lines.len() >= COLLECTED_BYTES || since.elapsed() >= COLLECTED_TIME {
-            return self.write_out(&mut collected);
+        if buffer.lines.len() >= BUFFERED_BYTES || since.elapsed() >= BUFFERED_TIME {
+            return self.write_out(&mut buffer);
         }
         Ok(())
     }
 
-    /// Writes what was collected, if that is some time ago.
+    /// Writes buffered lines, if they are old enough.
     pub(crate) fn flush_old(&self) -> Result<(), OutputError> {
-        let mut collected = self.collected();
-        match collected.since {
-            Some(since) if since.elapsed() >= COLLECTED_TIME && !collected.lines.is_empty() => {
-                self.write_out(&mut collected)
+        let mut buffer = self.buffer();
+        match buffer.since {
+            Some(since) if since.elapsed() >= BUFFERED_TIME && !buffer.lines.is_empty() => {
+                self.write_out(&mut buffer)
             }
             _ => Ok(()),
         }
     }
 
-    /// Writes what was collected.
+    /// Writes buffered lines.
     pub(crate) fn flush(&self) -> Result<(), OutputError> {
-        self.write_out(&mut self.collected())
+        self.write_out(&mut self.buffer())
     }
 
-    fn write_out(&self, collected: &mut Collected) -> Result<(), OutputError> {
-        collected.since = collected.since.map(|_| Instant::now());
-        let written = write_all(self.fd(), &collected.lines);
-        // What could not be written now is not tried again: the run ends with that.
-        collected.lines.clear();
+    /// Writes buffered lines without allocating, if another thread does not hold the buffer for longer than
+    /// `patience`.
+    pub(crate) fn flush_without_memory(&self, patience: Duration) {
+        let step = patience / 50;
+        for _ in 0..50 {
+            if let Ok(mut buffer) = self.buffer.try_lock() {
+                let _ = write_all(self.fd(), &buffer.lines);
+                buffer.lines.clear();
+                return;
+            }
+            std::thread::sleep(step);
+        }
+    }
+
+    fn write_out(&self, buffer: &mut Buffer) -> Result<(), OutputError> {
+        buffer.since = buffer.since.map(|_| Instant::now());
+        let written = write_all(self.fd(), &buffer.lines);
+        // (Not tried again: the run ends with the error.)
+        buffer.lines.clear();
         written.map_err(|error| OutputError::Write(self.name.clone(), error))
     }
 
-    /// The form in which a name that may hold anything goes to standard output.
+    /// A name as it is written here: harmless, if this is a terminal.
     pub(crate) fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         if self.is_terminal { harmless(name) } else { Cow::Borrowed(name) }
     }
 }
 
-/// Standard error: one line for each thing that went wrong, begun with the name of the program.
+/// Standard error: one line per message, which starts with the name of the program.
 pub(crate) struct Messages {
     program: Vec<u8>,
     is_terminal: bool,
-    /// Numbers of errors are left out, as by the tools that this may be invoked as.
-    is_guise: bool,
+    /// Whether it was invoked as another tool: those do not print the numbers of errors.
+    is_applet: bool,
 }
 
 impl Messages {
-    /// `program`: what the command was invoked by.
+    /// `program`: the name that the command was invoked by.
     pub(crate) fn new(program: &OsStr) -> Messages {
         let path = program.as_bytes();
         let base = path.rsplit(|&byte| byte == b'/').next().filter(|base| !base.is_empty());
         Messages {
             program: base.unwrap_or(b"ringsum").to_vec(),
             is_terminal: rustix::termios::isatty(rustix::stdio::stderr()),
-            is_guise: Guise::of(program).is_some(),
+            is_applet: Applet::of(program).is_some(),
         }
     }
 
-    /// `PROGRAM: TEXT`, on one line: a text may have a path in it, and a path anything.
+    /// `PROGRAM: TEXT`, on one line: a text may contain a path, and a path anything.
     pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
         self.line(&[one_line(text).as_bytes()]);
     }
@@ -199,12 +220,12 @@ impl Messages {
     /// `PROGRAM: NAME: TEXT`, on one line.
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
         let text = text.to_string();
-        let number = text.rfind(" (os error ").filter(|_| self.is_guise && text.ends_with(')'));
+        let number = text.rfind(" (os error ").filter(|_| self.is_applet && text.ends_with(')'));
         let text = one_line(&&text[..number.unwrap_or(text.len())]);
         self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]);
     }
 
-    /// The same for a text of ours that has lines of its own, of one input or of all.
+    /// The same for a text with several lines, about one input or all of them.
     pub(crate) fn say_lines(&self, name: Option<&[u8]>, text: &str) {
         match name {
             Some(name) => self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]),
@@ -212,12 +233,12 @@ impl Messages {
         }
     }
 
-    /// Statistics: for people like any message, for programs as one object.
+    /// Statistics: a message for people, an object for programs.
     pub(crate) fn report(&self, name: Option<&[u8]>, format: StatsFormat, text: String) {
         match format {
             StatsFormat::Json => {
                 let line = harmless_json(text) + "\n";
-                // There is nobody left to tell.
+                // (An error here cannot be reported.)
                 let _ = write_all(rustix::stdio::stderr(), line.as_bytes());
             }
             StatsFormat::Text => self.say_lines(name, &text),
@@ -227,14 +248,14 @@ impl Messages {
     fn line(&self, parts: &[&[u8]]) {
         let text = [&self.program[..], b": ", &parts.concat()].concat();
         let mut line = match self.is_terminal {
-            // The text of a plan has newlines of its own.
+            // (A plan has several lines.)
             true => {
                 text.split(|&byte| byte == b'\n').map(harmless).collect::<Vec<_>>().join(&b'\n')
             }
             false => text,
         };
         line.push(b'\n');
-        // There is nobody left to tell.
+        // (An error here cannot be reported.)
         let _ = write_all(rustix::stdio::stderr(), &line);
     }
 }
@@ -257,11 +278,10 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The bytes with everything that a terminal may act on written as `\xNN` or `\u{N}`: control
-/// characters, bytes that are no UTF-8 (some terminals take 0x80 to 0x9f for controls), and
-/// characters that are not seen themselves.
+/// Escapes everything that may control a terminal as `\xNN` or `\u{N}`: control characters, bytes that are
+/// not UTF-8 (some terminals interpret 0x80 to 0x9f), and invisible characters.
 pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let plain = |c: char| !c.is_control() && !is_unseen(c);
+    let plain = |c: char| !c.is_control() && !is_invisible(c);
     match std::str::from_utf8(bytes) {
         // What most names are: there may be millions.
         Ok(text) if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) => Cow::Borrowed(bytes),
@@ -285,8 +305,8 @@ pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// JSON in which a terminal finds nothing to act on, and which means the same: what
-/// [`harmless`] would not leave is `\uNNNN` there. (Control characters below 0x20 are already.)
+/// Escapes the same characters in JSON as `\uNNNN`, with the same meaning. (Control characters below 0x20 are
+/// escaped already.)
 pub(crate) fn harmless_json(text: String) -> String {
     if text.bytes().all(|byte| byte < 0x7f) {
         return text;
@@ -294,8 +314,8 @@ pub(crate) fn harmless_json(text: String) -> String {
     let mut shown = String::with_capacity(2 * text.len());
     for c in text.chars() {
         match c {
-            // Only strings have any of them.
-            c if c.is_control() || is_unseen(c) => {
+            // (They occur only in strings.)
+            c if c.is_control() || is_invisible(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     shown.push_str(&format!("\\u{unit:04x}"));
                 }
@@ -311,11 +331,11 @@ fn one_line(text: &dyn std::fmt::Display) -> String {
     if text.contains(['\n', '\r']) { text.replace('\n', "\\n").replace('\r', "\\r") } else { text }
 }
 
-/// Characters that are not seen, but change what is, or make two names look the same: those that turn
-/// the direction of text (UAX #9, section 2), joiners, fillers, variation selectors, tags and whatever
-/// else a renderer may leave out (`Default_Ignorable_Code_Point` of Unicode 16), separators of lines
-/// and paragraphs, and annotation and hieroglyph format controls.
-fn is_unseen(c: char) -> bool {
+/// Invisible characters that change what is shown, or make two names look the same: bidirectional controls
+/// (UAX #9, section 2), joiners, fillers, variation selectors, tags and everything else that a renderer may
+/// leave out (`Default_Ignorable_Code_Point` of Unicode 16), line and paragraph separators, and annotation
+/// and hieroglyph format controls.
+fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -329,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_gets_no_tricks() {
+    fn a_terminal_gets_no_controls() {
         let cases: [(&[u8], &str); 10] = [
             (b"plain name", "plain name"),
             ("größe, 日本".as_bytes(), "größe, 日本"),

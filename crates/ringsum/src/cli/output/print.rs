@@ -1,19 +1,17 @@
-//! What is printed of a file: a line for people and check files, or an object for programs.
+//! The output for each file: a line for people and checksum files, or an object for programs.
 
 use std::borrow::Cow;
 
-use blockring::Stamp;
-use ringsum::checkfile::{self, Style};
-use ringsum::many::{Failure, Found, Hashed};
-use ringsum::{Algorithm, Digest, Sum};
+use ringsum::checkfile::{self, LineEnd, Style};
+use ringsum::files::{Failure, Hashed};
+use ringsum::{Algorithm, Digest, Digests};
 
-use crate::args::Args;
-use crate::json;
-use crate::output::OutputError;
-use crate::session::Session;
+use super::{OutputError, json};
+use crate::cli::args::Args;
+use crate::cli::session::Session;
 
-/// Hexadecimal digits that are written at once: output of any length takes little memory.
-const DIGITS_AT_ONCE: usize = 64 << 10;
+/// Bytes of extended output that are written at once, so that any length takes little memory.
+const OUTPUT_BYTES: usize = 32 << 10;
 
 /// Prints for one session.
 pub(crate) struct Printer<'a> {
@@ -25,26 +23,19 @@ impl<'a> Printer<'a> {
         Printer { session }
     }
 
-    /// The hash of a file.
+    /// Prints the digests of a file.
     pub(crate) fn hash(&self, name: &[u8], hashed: &Hashed) -> Result<(), OutputError> {
-        self.session.progress.suspend(|| match (self.session.args.json, &hashed.found) {
-            (true, _) => self.object(name, "ok", Some(hashed), None),
-            (false, Found::Read(digest)) => self.line(name, digest, self.style()),
-            (false, Found::Known(hash) | Found::Hash(hash)) => {
-                self.short_line(name, hash.as_bytes(), self.style())
+        self.session.progress.suspend(|| {
+            if self.session.args.json {
+                return self.object(name, "ok", Some(hashed), None);
             }
-            (false, Found::Each(sums)) => {
-                // Nothing else would tell them apart.
-                let style = if sums.len() > 1 { Style::Tag } else { self.style() };
-                sums.iter().try_for_each(|sum| match sum {
-                    Sum::Blake3(digest) => self.line(name, digest, style),
-                    Sum::Other(algorithm, bytes) => self.other_line(name, *algorithm, bytes, style),
-                })
-            }
+            // Only a tag tells the digests of several algorithms apart.
+            let style = if hashed.digests.len() > 1 { Style::Tag } else { self.style() };
+            hashed.digests.iter().try_for_each(|digest| self.line(name, digest, style))
         })
     }
 
-    /// The digest of a tree.
+    /// Prints the digest of a tree.
     pub(crate) fn tree(&self, root: &[u8], hash: blake3::Hash) -> Result<(), OutputError> {
         self.session.progress.suspend(|| match self.session.args.json {
             true => {
@@ -55,7 +46,7 @@ impl<'a> Printer<'a> {
         })
     }
 
-    /// Why a file has no hash.
+    /// Reports why a file has no hash.
     pub(crate) fn failed(&self, name: &[u8], failure: &Failure) -> Result<(), OutputError> {
         match self.session.args.json {
             true => {
@@ -63,43 +54,44 @@ impl<'a> Printer<'a> {
                 let line = object.with_failure(failure).line();
                 self.session.progress.suspend(|| self.session.output.write(line.as_bytes()))
             }
-            false => self.failure(name, &failure.to_string()),
+            false => self.problem(name, "error", None, &failure.to_string()),
         }
     }
 
-    /// What is wrong with something that was not even read.
+    /// Reports an entry that was not even read.
     pub(crate) fn failure(&self, name: &[u8], why: &str) -> Result<(), OutputError> {
-        self.session.progress.suspend(|| match self.session.args.json {
-            true => self.object(name, "error", None, Some(why)),
-            false => {
-                self.session.messages.say_of(name, &why);
-                Ok(())
-            }
-        })
+        self.problem(name, "error", None, why)
     }
 
-    /// A file whose bytes are not those that were remembered.
+    /// Reports a file whose contents are not those in the index.
     pub(crate) fn corrupt(
         &self,
         name: &[u8],
         hashed: &Hashed,
         why: &str,
     ) -> Result<(), OutputError> {
-        self.session.progress.suspend(|| match self.session.args.json {
-            true => self.object(name, "corrupt", Some(hashed), Some(why)),
-            false => {
-                self.session.messages.say_of(name, &why);
-                Ok(())
-            }
-        })
+        self.problem(name, "corrupt", Some(hashed), why)
     }
 
-    /// Something that is no regular file, in a tree.
+    /// Reports an entry of a tree that is not a regular file.
     pub(crate) fn skipped(&self, name: &[u8], what: &str) -> Result<(), OutputError> {
+        match self.session.args.json {
+            true => self.problem(name, "skipped", None, what),
+            false => self.problem(name, "skipped", None, &format!("skipped: it is {what}")),
+        }
+    }
+
+    fn problem(
+        &self,
+        name: &[u8],
+        status: &str,
+        hashed: Option<&Hashed>,
+        why: &str,
+    ) -> Result<(), OutputError> {
         self.session.progress.suspend(|| match self.session.args.json {
-            true => self.object(name, "skipped", None, Some(what)),
+            true => self.object(name, status, hashed, Some(why)),
             false => {
-                self.session.messages.say_of(name, &format_args!("skipped: it is {what}"));
+                self.session.messages.say_of(name, &why);
                 Ok(())
             }
         })
@@ -114,14 +106,8 @@ impl<'a> Printer<'a> {
     ) -> Result<(), OutputError> {
         let mut object = json::object(name, status);
         if let Some(hashed) = hashed {
-            object = match &hashed.found {
-                Found::Read(digest) => object.with("hash", self.hex(digest)),
-                Found::Known(hash) | Found::Hash(hash) => {
-                    object.with("hash", hash.to_hex().as_str())
-                }
-                Found::Each(sums) => self.with_digests(object, sums),
-            };
-            object = object.with_stamp(hashed.stamp.as_ref());
+            object = self.with_digests(object, &hashed.digests);
+            object = object.with_fingerprint(hashed.fingerprint.as_ref());
         }
         if let Some(error) = error {
             object = object.with("error", error);
@@ -129,59 +115,53 @@ impl<'a> Printer<'a> {
         self.session.output.write(object.line().as_bytes())
     }
 
-    fn hex(&self, digest: &Digest) -> String {
+    /// BLAKE3 as `hash`; and all digests by their names, if others are requested.
+    fn with_digests(&self, mut object: json::Object, digests: &Digests) -> json::Object {
         let args = self.session.args;
         let len = usize::try_from(args.blake3_bytes()).unwrap_or(usize::MAX);
-        hex::encode(digest.bytes(args.seek, len))
-    }
-
-    /// All of them by their names; and BLAKE3 where it always is.
-    fn with_digests(&self, object: json::Object, sums: &[Sum]) -> json::Object {
-        let mut digests = serde_json::Map::new();
-        let mut hash = None;
-        for sum in sums {
-            let hex = match sum {
-                Sum::Blake3(digest) => hash.insert(self.hex(digest)).clone(),
-                Sum::Other(_, bytes) => hex::encode(bytes),
-            };
-            digests.insert(sum.algorithm().name().to_owned(), hex.into());
+        let (mut all, mut has_others) = (serde_json::Map::new(), false);
+        for digest in digests.iter() {
+            let algorithm = digest.algorithm();
+            let bytes = digest.output(args.seek, len).unwrap_or_else(|| digest.to_vec());
+            let digits = hex::encode(bytes);
+            match algorithm {
+                Algorithm::Blake3 => object = object.with("hash", digits.clone()),
+                _ => has_others = true,
+            }
+            all.insert(algorithm.name().to_owned(), digits.into());
         }
-        let object = object.with("digests", digests);
-        match hash {
-            Some(hash) => object.with("hash", hash),
-            None => object,
-        }
+        if has_others { object.with("digests", all) } else { object }
     }
 
     fn style(&self) -> Style {
         match self.session.args {
             Args { tag: true, .. } => Style::Tag,
-            Args { guise: Some(_), binary: true, .. } => Style::Binary,
+            Args { applet: Some(_), binary: true, .. } => Style::Binary,
             _ => Style::Plain,
         }
     }
 
-    /// What stands before and after the digits, the end of the line included.
+    /// The parts of a line before and after the digits, its end included.
     fn around(&self, name: &[u8], algorithm: Algorithm, style: Style) -> (Vec<u8>, Vec<u8>) {
         let args = self.session.args;
-        let (before, mut after) = match (args.no_names || args.raw, args.zero) {
-            (true, _) => (Vec::new(), Vec::new()),
-            (false, true) => checkfile::zero_line_around(name, style, algorithm),
-            (false, false) => checkfile::line_around(name, style, algorithm),
+        let end = if args.zero { LineEnd::Nul } else { LineEnd::Newline };
+        let (before, mut after) = match args.no_names || args.raw {
+            true => (Vec::new(), Vec::new()),
+            false => checkfile::line_around(name, style, algorithm, end),
         };
         let before = self.session.output.name(&before).into_owned();
         after = self.session.output.name(&after).into_owned();
-        match (args.raw, args.zero) {
+        match (args.raw, end) {
             (true, _) => {}
-            (false, true) => after.push(0),
-            (false, false) => after.push(b'\n'),
+            (false, LineEnd::Nul) => after.push(0),
+            (false, LineEnd::Newline) => after.push(b'\n'),
         }
         (before, after)
     }
 
     fn short_line(&self, name: &[u8], hash: &[u8; 32], style: Style) -> Result<(), OutputError> {
         let mut digits = [0; 64];
-        // 64 digits are what 32 bytes are.
+        // (32 bytes are 64 digits.)
         let _ = hex::encode_to_slice(hash, &mut digits);
         let (args, output) = (self.session.args, &self.session.output);
         let escaped = checkfile::escape(name);
@@ -189,48 +169,47 @@ impl<'a> Printer<'a> {
             && !(args.no_names || args.zero)
             && style == Style::Plain
         {
-            // What most lines are, without a detour: there may be millions.
+            // The fast path for most lines: there may be millions.
             return output.write_parts(&[&digits, b"  ", &output.name(name), b"\n"]);
         }
         let (before, after) = self.around(name, Algorithm::Blake3, style);
         output.write_parts(&[&before, &digits, &after])
     }
 
-    /// The line of another digest than BLAKE3.
-    fn other_line(
-        &self,
-        name: &[u8],
-        algorithm: Algorithm,
-        bytes: &[u8],
-        style: Style,
-    ) -> Result<(), OutputError> {
-        let (before, after) = self.around(name, algorithm, style);
-        match self.session.args.raw {
-            true => self.session.output.write(bytes),
-            false => {
-                self.session.output.write_parts(&[&before, hex::encode(bytes).as_bytes(), &after])
+    fn line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
+        let args = self.session.args;
+        match digest.hash() {
+            Some(hash) if !args.needs_extended_output() => {
+                self.short_line(name, hash.as_bytes(), style)
+            }
+            Some(_) => self.extended_line(name, digest, style),
+            None => {
+                let (before, after) = self.around(name, digest.algorithm(), style);
+                let bytes = digest.to_vec();
+                match args.raw {
+                    true => self.session.output.write(&bytes),
+                    false => {
+                        let digits = hex::encode(bytes);
+                        self.session.output.write_parts(&[&before, digits.as_bytes(), &after])
+                    }
+                }
             }
         }
     }
 
-    fn line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
+    /// A line with other output of BLAKE3 than the first 32 bytes.
+    fn extended_line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
         let (args, output) = (self.session.args, &self.session.output);
-        let mut left = args.blake3_bytes();
-        if left == 32 && args.seek == 0 && !args.raw {
-            return self.short_line(name, digest.hash().as_bytes(), style);
-        }
-        let mut reader = digest.reader();
-        reader.set_position(args.seek);
         let (mut line, after) = self.around(name, Algorithm::Blake3, style);
+        let (mut seek, mut left) = (args.seek, args.blake3_bytes());
         while left > 0 {
-            let mut bytes = [0; DIGITS_AT_ONCE / 2];
-            let bytes = &mut bytes[..left.min((DIGITS_AT_ONCE / 2) as u64) as usize];
-            reader.fill(bytes);
+            let len = left.min(OUTPUT_BYTES as u64);
+            let bytes = digest.output(seek, len as usize).unwrap_or_default();
             match args.raw {
-                true => line.extend_from_slice(bytes),
-                false => line.extend_from_slice(hex::encode(&*bytes).as_bytes()),
+                true => line.extend_from_slice(&bytes),
+                false => line.extend_from_slice(hex::encode(bytes).as_bytes()),
             }
-            left -= bytes.len() as u64;
+            (seek, left) = (seek.wrapping_add(len), left - len);
             if left > 0 {
                 output.write(&line)?;
                 line.clear();
@@ -239,9 +218,4 @@ impl<'a> Printer<'a> {
         line.extend_from_slice(&after);
         output.write(&line)
     }
-}
-
-/// The times of a file as an object has them.
-pub(crate) fn mtime_ns(stamp: &Stamp) -> i64 {
-    stamp.mtime.0.saturating_mul(1_000_000_000).saturating_add(stamp.mtime.1)
 }

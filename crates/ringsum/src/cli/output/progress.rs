@@ -1,43 +1,40 @@
-//! A progress bar on the terminal for work that takes its time; nothing anywhere else.
+//! A progress bar on a terminal for work that takes more than a moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar as Bar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::harmless;
-use crate::values::When;
+use super::harmless;
+use crate::cli::args::values::When;
+use crate::cli::session::lock;
 
 /// Longest name that is shown, in bytes.
 const NAME_BYTES_MAX: usize = 60;
 
 /// Bytes hashed so far, and the bar that shows them.
-pub(crate) struct Progress {
+pub(crate) struct ProgressBar {
     /// When the bar appears; `None`: never.
     from: Option<Instant>,
     started: Instant,
-    done: AtomicU64,
-    total: OnceLock<u64>,
-    /// Of many files: how many are done, how many there are, and which was the last.
-    files: AtomicU64,
-    ahead: OnceLock<Arc<Ahead>>,
-    current: Mutex<Vec<u8>>,
-    bar: OnceLock<ProgressBar>,
-}
-
-/// What was found by counting ahead.
-#[derive(Debug, Default)]
-pub(crate) struct Ahead {
-    files: AtomicU64,
     bytes: AtomicU64,
+    /// Of one input or a few, the number of bytes to hash.
+    total: OnceLock<u64>,
+    /// Of many files, how many are finished, and how many were found so far.
+    finished: AtomicU64,
+    found: AtomicU64,
+    /// All files were found.
     is_complete: AtomicBool,
+    is_of_files: AtomicBool,
+    /// The name of the file that was reported last.
+    current: Mutex<Vec<u8>>,
+    bar: OnceLock<Bar>,
 }
 
-impl Progress {
-    /// A bar is for a terminal only: into a pipe or a file goes nothing, whatever `when` says.
-    pub(crate) fn new(when: When) -> Progress {
+impl ProgressBar {
+    /// Into a pipe or a file, progress is never written, whatever `when` is.
+    pub(crate) fn new(when: When) -> ProgressBar {
         let started = Instant::now();
         let is_terminal = || rustix::termios::isatty(rustix::stdio::stderr());
         let from = match when {
@@ -45,19 +42,21 @@ impl Progress {
             When::Auto => is_terminal().then(|| started + Duration::from_secs(1)),
             When::Always => is_terminal().then_some(started),
         };
-        Progress {
+        ProgressBar {
             from,
             started,
-            done: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             total: OnceLock::new(),
-            files: AtomicU64::new(0),
-            ahead: OnceLock::new(),
+            finished: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            is_complete: AtomicBool::new(false),
+            is_of_files: AtomicBool::new(false),
             current: Mutex::default(),
             bar: OnceLock::new(),
         }
     }
 
-    /// Says how many bytes there are to do, if that is known. Not asked for without a bar.
+    /// Sets the number of bytes to hash, if it is known. `total` is only called if there will be a bar.
     pub(crate) fn expect(&self, total: impl FnOnce() -> Option<u64>) {
         if self.from.is_some()
             && let Some(total) = total()
@@ -66,78 +65,73 @@ impl Progress {
         }
     }
 
-    /// Counts bytes that are done; from any thread.
+    /// Shows files instead of bytes to hash.
+    pub(crate) fn expect_files(&self) {
+        self.is_of_files.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a file that a walk or a list has brought up.
+    pub(crate) fn add_found(&self) {
+        self.found.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All files were found.
+    pub(crate) fn set_complete(&self) {
+        self.is_complete.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts hashed bytes; on any thread.
     pub(crate) fn add(&self, bytes: u64) {
         let Some(from) = self.from else { return };
-        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if Instant::now() >= from {
-            let bar = self.bar.get_or_init(|| self.draw());
-            bar.set_position(done);
-            if let Some(ahead) = self.ahead.get() {
-                bar.set_length(ahead.bytes.load(Ordering::Relaxed).max(done));
-                bar.set_message(self.message(ahead));
-            }
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if Instant::now() < from {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| self.draw());
+        bar.set_position(bytes);
+        if self.is_of_files.load(Ordering::Relaxed) {
+            bar.set_message(self.message());
         }
     }
 
-    /// Lets `count` count what there is to do, unless no bar will ever be there: on a thread of its own, when
-    /// it is time for the bar.
-    pub(crate) fn count_ahead(&self, count: impl FnOnce(&Ahead) + Send + 'static) {
-        let Some(from) = self.from else { return };
-        let ahead = Arc::new(Ahead::default());
-        let _ = self.ahead.set(Arc::clone(&ahead));
-        let count = move || {
-            thread::sleep(from.saturating_duration_since(Instant::now()));
-            count(&ahead);
-            ahead.is_complete.store(true, Ordering::Relaxed);
-        };
-        // Without it there is less to see.
-        let _ = thread::Builder::new().name("counting".to_owned()).spawn(count);
-    }
-
-    /// Counts a file that is done, of so many bytes that did not have to be hashed.
-    pub(crate) fn add_file(&self, known: u64) {
+    /// Counts a finished file, with the number of its bytes that were cached.
+    pub(crate) fn add_file(&self, cached_bytes: u64) {
         if self.from.is_some() {
-            self.files.fetch_add(1, Ordering::Relaxed);
-            self.add(known);
+            self.finished.fetch_add(1, Ordering::Relaxed);
+            self.add(cached_bytes);
         }
     }
 
-    /// Takes down which file was last told of.
+    /// Sets the name of the file that was reported last.
     pub(crate) fn show(&self, name: &[u8]) {
         if self.from.is_some() {
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = lock(&self.current);
             current.clear();
             current.extend(name);
         }
     }
 
-    /// What there is to say of many files.
-    fn message(&self, ahead: &Ahead) -> String {
-        let done = self.files.load(Ordering::Relaxed);
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+    /// `1200 of 3400 files: NAME`
+    fn message(&self) -> String {
+        let current = lock(&self.current);
         let name = String::from_utf8_lossy(&harmless(&current)).into_owned();
         let cut = name.char_indices().rev().nth(NAME_BYTES_MAX).map_or(0, |(at, _)| at);
-        let name = &name[cut..];
-        match (ahead.files.load(Ordering::Relaxed), ahead.is_complete.load(Ordering::Relaxed)) {
-            (0, _) => format!("{done} files: {name}"),
-            (files, true) => format!("{done} of {files} files: {name}"),
-            (files, false) => format!("{done} of {files} files, and more: {name}"),
-        }
+        let finished = self.finished.load(Ordering::Relaxed);
+        let found = self.found.load(Ordering::Relaxed).max(finished);
+        let more = if self.is_complete.load(Ordering::Relaxed) { "" } else { "+" };
+        format!("{finished} of {found}{more} files: {}", &name[cut..])
     }
 
-    fn draw(&self) -> ProgressBar {
-        let template = match (self.total.get(), self.ahead.get()) {
-            (_, Some(_)) => {
-                "{bytes} of {total_bytes} [{bar:20}] {bytes_per_sec}, {eta} left; {wide_msg}"
-            }
-            (Some(_), _) => "{bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}, {eta} left",
-            (None, _) => "{bytes}, {bytes_per_sec}, for {elapsed}",
+    fn draw(&self) -> Bar {
+        let template = match (self.is_of_files.load(Ordering::Relaxed), self.total.get()) {
+            (true, _) => "{bytes}, {bytes_per_sec}, {elapsed}; {wide_msg}",
+            (false, Some(_)) => "{bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}, {eta} left",
+            (false, None) => "{bytes}, {bytes_per_sec}, {elapsed}",
         };
         let style = ProgressStyle::with_template(template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        // At most 10 times a second: what is drawn more often nobody reads.
-        ProgressBar::with_draw_target(
+        // Ten times a second is as often as it can be read.
+        Bar::with_draw_target(
             self.total.get().copied(),
             ProgressDrawTarget::stderr_with_hz(10),
         )
@@ -145,7 +139,7 @@ impl Progress {
         .with_style(style.progress_chars("=> "))
     }
 
-    /// Prints something without the bar in the way.
+    /// Prints something else without the bar in the way.
     pub(crate) fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match self.bar.get() {
             Some(bar) => bar.suspend(print),
@@ -153,18 +147,10 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         if let Some(bar) = self.bar.get() {
             bar.finish_and_clear();
         }
-    }
-}
-
-impl Ahead {
-    /// Counts a file of so many bytes.
-    pub(crate) fn add(&self, bytes: u64) {
-        self.files.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }

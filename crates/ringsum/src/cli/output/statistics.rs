@@ -1,34 +1,89 @@
-//! `--stats`: what reading took, for people and for programs, on standard error.
+//! `--stats`: I/O statistics on standard error, for people or for programs.
 //!
-//! The JSON is specified in `docs/stats-format.md`.
+//! `docs/stats-format.md` specifies the JSON.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-use blockring::{Bottleneck, Choice, Stats};
+use blockring::{Bottleneck, Choice, Plan, Stats};
 use serde_json::{Map, Value, json};
 
-use crate::values::StatsFormat;
+use super::Messages;
+use crate::cli::args::values::StatsFormat;
+use crate::cli::session::lock;
 
-/// Statistics of one input, or of all, in the format that was asked for.
-pub(crate) struct Report<'a> {
-    pub(crate) stats: &'a Stats,
-    pub(crate) of: Of<'a>,
+/// The statistics of a run.
+pub(crate) struct Totals {
+    format: StatsFormat,
+    start: Instant,
+    sums: Mutex<Sums>,
 }
 
-/// What they are of.
-pub(crate) enum Of<'a> {
+#[derive(Default)]
+struct Sums {
+    inputs: u64,
+    /// Some inputs were read together, and have no statistics of their own.
+    has_shared: bool,
+    stats: Stats,
+}
+
+impl Totals {
+    pub(crate) fn new(format: StatsFormat) -> Totals {
+        Totals { format, start: Instant::now(), sums: Mutex::default() }
+    }
+
+    /// Prints the statistics of an input, and adds them.
+    pub(crate) fn add_input(&self, messages: &Messages, path: &Path, plan: &Plan) {
+        let Some(stats) = plan.stats() else { return };
+        lock(&self.sums).stats.add(&stats);
+        let report = Report { stats: &stats, of: ReportOf::Input(path, plan.choices()) };
+        let name = path.as_os_str().as_encoded_bytes();
+        messages.report(Some(name), self.format, report.format(self.format));
+    }
+
+    /// Adds the statistics of the files of a device.
+    pub(crate) fn add_device(&self, plan: &Plan) {
+        if let Some(stats) = plan.stats() {
+            lock(&self.sums).stats.add(&stats);
+        }
+    }
+
+    pub(crate) fn count_inputs(&self, inputs: u64, is_shared: bool) {
+        let mut sums = lock(&self.sums);
+        sums.inputs += inputs;
+        sums.has_shared |= is_shared;
+    }
+
+    /// Prints the totals; not for people if they would only repeat those of one input.
+    pub(crate) fn print(&self, messages: &Messages) {
+        let sums = lock(&self.sums);
+        if self.format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
+            let of = ReportOf::All(sums.inputs, self.start.elapsed());
+            let report = Report { stats: &sums.stats, of };
+            messages.report(None, self.format, report.format(self.format));
+        }
+    }
+}
+
+/// Statistics of one input, or of all.
+struct Report<'a> {
+    stats: &'a Stats,
+    of: ReportOf<'a>,
+}
+
+enum ReportOf<'a> {
     /// An input, and how it was read.
     Input(&'a Path, &'a [Choice]),
-    /// So many inputs, which took so long from the first to the last.
+    /// The number of inputs, and the time from the first to the last.
     All(u64, Duration),
 }
 
 impl Report<'_> {
-    /// One line for a program, or some for people.
-    pub(crate) fn format(&self, format: StatsFormat) -> String {
+    /// One line for a program, or several for people.
+    fn format(&self, format: StatsFormat) -> String {
         match format {
             StatsFormat::Json => self.json().to_string(),
             StatsFormat::Text => self.text(),
@@ -39,21 +94,18 @@ impl Report<'_> {
         let stats = self.stats;
         let mut object = Map::new();
         match self.of {
-            Of::Input(path, choices) => {
+            ReportOf::Input(path, choices) => {
                 object.insert("path".to_owned(), path.to_string_lossy().into());
                 if path.to_str().is_none() {
-                    // What is not UTF-8 is not lost.
-                    object.insert(
-                        "path_hex".to_owned(),
-                        hex::encode(path.as_os_str().as_bytes()).into(),
-                    );
+                    let hex = hex::encode(path.as_os_str().as_bytes());
+                    object.insert("path_hex".to_owned(), hex.into());
                 }
-                let plan = choices.iter().map(|Choice { what, value, why }| {
+                let plan = choices.iter().map(|Choice { what, value, why, .. }| {
                     ((*what).to_owned(), json!({ "value": value, "why": why }))
                 });
                 object.insert("plan".to_owned(), Value::Object(plan.collect()));
             }
-            Of::All(inputs, elapsed) => {
+            ReportOf::All(inputs, elapsed) => {
                 object.insert("total".to_owned(), true.into());
                 object.insert("inputs".to_owned(), inputs.into());
                 object.insert("elapsed_ns".to_owned(), nanos(elapsed));
@@ -96,69 +148,63 @@ impl Report<'_> {
     fn text(&self) -> String {
         let stats = self.stats;
         let mut text = match self.of {
-            Of::Input(_, choices) => {
+            ReportOf::Input(_, choices) => {
                 let mut text = "statistics".to_owned();
-                for Choice { what, value, why } in choices {
-                    // Writing to a string cannot fail, here and below.
-                    let _ = write!(text, "\n  {what:10} {value}: {why}");
+                for Choice { what, value, why, .. } in choices {
+                    // (Writing to a string does not fail.)
+                    let _ = write!(text, "\n  {what}: {value} ({why})");
                 }
                 text
             }
-            Of::All(inputs, elapsed) => {
+            ReportOf::All(inputs, elapsed) => {
                 let plural = if inputs == 1 { "" } else { "s" };
-                format!("statistics of {inputs} input{plural}\n  elapsed    {}", time(elapsed))
+                format!("statistics of {inputs} input{plural}\n  elapsed: {}", time(elapsed))
             }
         };
         let mut line = |what: &str, value: String| {
-            let _ = write!(text, "\n  {what:10} {value}");
+            let _ = write!(text, "\n  {what}: {value}");
         };
         let (wall, cpu) = (time(stats.wall), time(stats.cpu));
         let rate = stats.bytes_per_s() / f64::from(1 << 20);
-        line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s; {cpu} of CPU", stats.bytes));
-        line(
-            "requests",
-            format!(
-                "{}; {} came short, {} were made again for nothing",
-                stats.requests, stats.short_reads, stats.retries
-            ),
-        );
+        line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s, {cpu} CPU time", stats.bytes));
+        let Stats { requests, short_reads, retries, threads, .. } = stats;
+        line("requests", format!("{requests} ({short_reads} short reads, {retries} retries)"));
         if let Some(latency) = stats.latency() {
             let quantiles = [
-                ("50 %", latency.p50),
-                ("99 %", latency.p99),
-                ("99.5 %", latency.p99_5),
-                ("99.9 %", latency.p99_9),
-                ("99.99 %", latency.p99_99),
+                ("p50", latency.p50),
+                ("p99", latency.p99),
+                ("p99.5", latency.p99_5),
+                ("p99.9", latency.p99_9),
+                ("p99.99", latency.p99_99),
                 ("max", latency.max),
             ];
             let quantiles =
                 quantiles.map(|(name, ns)| format!("{name} {}", time(Duration::from_nanos(ns))));
             let avg = time(Duration::from_nanos(latency.avg as u64));
-            line("latency", format!("average {avg}; {}", quantiles.join(", ")));
+            line("latency", format!("average {avg}, {}", quantiles.join(", ")));
         }
         line("in flight", in_flight(stats));
         line(
-            "waits",
+            "wait times",
             format!(
-                "{} for reads, {} for the consumer, {} for the limit; {} in the consumer ({} thread{})",
+                "{} for reads, {} for the consumer, {} for the rate limit",
                 time(stats.device_wait),
                 time(stats.consumer_wait),
                 time(stats.limit_wait),
-                time(stats.consuming),
-                stats.threads,
-                if stats.threads == 1 { "" } else { "s" },
             ),
         );
+        let plural = if *threads == 1 { "" } else { "s" };
+        line("hashing", format!("{} on {threads} thread{plural}", time(stats.consuming)));
         line("bottleneck", bottleneck(stats).1.to_owned());
         text
     }
 }
 
-/// Shares of the samples, of neighbours together where there are many.
+/// Shares of the samples, of neighbours together if there are many.
 fn in_flight(stats: &Stats) -> String {
     let samples: u64 = stats.in_flight.iter().sum();
     if samples == 0 {
-        return "never sampled".to_owned();
+        return "not sampled".to_owned();
     }
     let step = stats.in_flight.len().div_ceil(8);
     let groups = stats.in_flight.chunks(step).enumerate().filter_map(|(i, group)| {
@@ -168,16 +214,16 @@ fn in_flight(stats: &Stats) -> String {
         (share > 0.0).then(|| format!("{name}: {share:.0} %"))
     });
     let groups: Vec<_> = groups.collect();
-    format!("{}, when the consumer was given a block", groups.join(", "))
+    format!("{}, when a block was passed to the consumer", groups.join(", "))
 }
 
 /// For programs, and for people.
 fn bottleneck(stats: &Stats) -> (&'static str, &'static str) {
     match stats.bottleneck() {
-        Bottleneck::Reading => ("reading", "reading: the hashing waited for it"),
-        Bottleneck::Consuming => ("hashing", "hashing: the device waited for it"),
-        Bottleneck::Limit => ("limit", "the limit: no more was allowed to be read"),
-        _ => ("neither", "neither: reading and hashing keep pace"),
+        Bottleneck::Reading => ("reading", "reading (hashing waited for it)"),
+        Bottleneck::Consuming => ("hashing", "hashing (the device waited for it)"),
+        Bottleneck::Limit => ("limit", "the rate limit"),
+        _ => ("neither", "none (reading and hashing keep pace)"),
     }
 }
 
@@ -185,7 +231,7 @@ fn nanos(time: Duration) -> Value {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).into()
 }
 
-/// A time with three digits or so.
+/// A time with about three digits.
 fn time(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s < 0.001 => format!("{:.1} us", s * 1e6),

@@ -52,7 +52,7 @@ fn what_takes_the_place_of_a_file_is_named_and_not_followed() {
         rustix::fs::mkfifoat(CWD, path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
         symlink("../outside/link", path("link")).unwrap();
         let said: Vec<_> = found.into_iter().map(|e| failure(e).to_string()).collect();
-        let now = |what| format!("replaced: it is {what} now, and was a regular file a moment ago");
+        let now = |what| format!("replaced: it was listed as a regular file and is {what} now");
         assert_eq!(
             said,
             [

@@ -1,6 +1,5 @@
-//! Rows as they are read, some thousand at a time, and what each is checked by.
+//! Rows of the index, many at a time, and their checksums.
 
-use std::cmp::Ordering;
 use std::iter;
 use std::ops::Range;
 
@@ -8,11 +7,12 @@ use ringsum::{Mode, MultiBuffer};
 
 use super::Record;
 
-/// Rows that are hashed side by side to be checked: they fill the lanes of a processor some times over, in 10 KiB. (One
-/// after another was 9 % of the time of the thread that looks up, this is 1 %: 130,244 paths in order.)
+/// Rows whose checksums are computed side by side: they fill the SIMD lanes of a processor several times, in
+/// 10 KiB. (One after another was 9 % of the time of the thread that looks up, this is 1 %: 130,244 paths in
+/// order.)
 const CHECKED_TOGETHER: usize = 64;
 
-/// Rows in the order of their paths, which lie behind each other: none needs memory of its own.
+/// Rows in the order of their paths, which are stored one after another.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     paths: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct Rows {
 /// A row.
 #[derive(Debug)]
 struct Stored {
-    /// Where its path is.
+    /// The place of its path.
     path: Range<usize>,
     record: Record,
     check: i64,
@@ -56,17 +56,12 @@ impl Rows {
         self.rows.binary_search_by(|row| self.path_of(row).cmp(path)).ok()
     }
 
-    /// The place of the first row after `path`.
-    pub(super) fn after(&self, path: &[u8]) -> usize {
-        self.rows.partition_point(|row| self.path_of(row).cmp(path) != Ordering::Greater)
-    }
-
     /// Whether each path comes after the one before it.
     pub(super) fn are_in_order(&self) -> bool {
         self.rows.is_sorted_by(|a, b| self.path_of(a) < self.path_of(b))
     }
 
-    /// The path of the first row that is not what was written.
+    /// The path of the first row that does not match its checksum.
     pub(super) fn first_damaged(&self) -> Option<&[u8]> {
         let hasher = MultiBuffer::new(&Mode::Hash);
         let mut bytes = Vec::new();
@@ -94,7 +89,7 @@ impl Rows {
     }
 }
 
-/// What a row is checked by: 8 bytes of the BLAKE3 of all that is in it.
+/// The checksum of a row: 8 bytes of the BLAKE3 of its contents.
 pub(super) fn check(path: &[u8], record: &Record) -> i64 {
     let mut bytes = Vec::with_capacity(256);
     push_checked(path, record, &mut bytes);
@@ -105,17 +100,17 @@ fn check_of(hash: &blake3::Hash) -> i64 {
     hash.as_bytes().first_chunk().map_or(0, |first| i64::from_le_bytes(*first))
 }
 
-/// Puts all that is in a row at the end of `bytes`.
+/// Appends the contents of a row to `bytes`.
 fn push_checked(path: &[u8], record: &Record, bytes: &mut Vec<u8>) {
-    let Record { stamp, hash } = record;
+    let Record { metadata, hash } = record;
     bytes.extend_from_slice(b"ringsum index row 1\0");
-    for field in [stamp.file_system, stamp.inode, stamp.size] {
+    for field in [metadata.file_system, metadata.inode, metadata.size] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
-    for field in [stamp.mtime_ns, stamp.ctime_ns] {
+    for field in [metadata.mtime_ns, metadata.ctime_ns] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
     bytes.extend_from_slice(hash);
-    // Last, as the only one of no fixed length.
+    // (Last, because its length varies.)
     bytes.extend_from_slice(path);
 }

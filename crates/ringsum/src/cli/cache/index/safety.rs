@@ -1,5 +1,4 @@
-//! Who else can change the index: it says what files' hashes are, so that who can change it can hide that a
-//! file has changed.
+//! The safety of the index: a user who can write to it can hide that a file has changed.
 
 use std::fs::{Metadata, OpenOptions};
 use std::io;
@@ -8,49 +7,49 @@ use std::path::{Path, PathBuf};
 
 use super::{IndexError, directory};
 
-/// What SQLite finds beside a database, and takes into it.
-const BESIDE: [&str; 3] = ["-journal", "-wal", "-shm"];
+/// The files beside a database that SQLite merges into it.
+const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
-/// Makes an empty index, for its owner only: names and hashes of all files are nobody else's business.
-/// (SQLite makes its journal with the mode of the database.)
+/// Creates an empty index that only its owner can read: names and hashes of files are private. (SQLite creates
+/// its journal with the mode of the database.)
 ///
 /// # Errors
 ///
-/// It cannot be made. A link that leads nowhere is not followed to make a file there.
+/// It cannot be created. A dangling link is not followed.
 pub(super) fn make(path: &Path) -> Result<(), IndexError> {
     let mut options = OpenOptions::new();
     match options.write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
-        // Another process did meanwhile, or it is an empty file.
+        // (Another process created it meanwhile, or it is an empty file.)
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let why =
-                "it is a link that leads nowhere: name the file itself, or make an empty one there";
+                "it is a dangling link: name the file itself, or create an empty one there";
             Err(IndexError::Open(path.into(), io::Error::new(error.kind(), why)))
         }
         Err(error) => Err(IndexError::Open(path.into(), error)),
     }
 }
 
-/// Refuses what another user has put where everybody may: an index, a link in its place, or a journal beside
-/// it, which SQLite would take into the index.
+/// Refuses files that another user may have planted in a world-writable directory: an index, a link in its
+/// place, or a journal beside it, which SQLite would merge into the index.
 ///
 /// # Errors
 ///
 /// [`IndexError::Planted`]
 pub(super) fn refuse_planted(path: &Path) -> Result<(), IndexError> {
-    if !is_for_everybody(&directory(path))
-        && !resolved(path).is_some_and(|p| is_for_everybody(&directory(&p)))
+    if !is_world_writable(&directory(path))
+        && !resolved(path).is_some_and(|p| is_world_writable(&directory(&p)))
     {
         return Ok(());
     }
     for at in [Some(path.to_owned()), resolved(path)].into_iter().flatten() {
-        let beside = BESIDE.map(|end| {
+        let companions = COMPANIONS.map(|end| {
             let mut name = at.as_os_str().to_owned();
             name.push(end);
             PathBuf::from(name)
         });
-        for file in [at].into_iter().chain(beside) {
+        for file in [at].into_iter().chain(companions) {
             if let Ok(metadata) = file.symlink_metadata()
                 && is_foreign(&metadata)
             {
@@ -61,7 +60,7 @@ pub(super) fn refuse_planted(path: &Path) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Who else can change the index, and so have it say anything; `None`: nobody but root.
+/// How other users can write to the index, if they can. (Root can in any case.)
 pub(crate) fn weakness(path: &Path) -> Option<String> {
     let path = resolved(path).unwrap_or_else(|| path.to_owned());
     let directory = directory(&path);
@@ -71,23 +70,23 @@ pub(crate) fn weakness(path: &Path) -> Option<String> {
             return Some(format!("{what} belongs to another user ({})", metadata.uid()));
         }
         if metadata.mode() & 0o002 != 0 {
-            return Some(format!("everybody can write to {what}"));
+            return Some(format!("{what} is world-writable"));
         }
     }
     None
 }
 
-fn is_for_everybody(directory: &Path) -> bool {
+fn is_world_writable(directory: &Path) -> bool {
     directory.metadata().is_ok_and(|metadata| metadata.mode() & 0o002 != 0)
 }
 
-/// Neither ours nor that of root, who can change everything anyway.
+/// Neither ours nor root's.
 fn is_foreign(metadata: &Metadata) -> bool {
     let owner = metadata.uid();
     owner != 0 && owner != rustix::process::geteuid().as_raw()
 }
 
-/// Where a path leads by way of links.
+/// The target of a path with links.
 fn resolved(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }

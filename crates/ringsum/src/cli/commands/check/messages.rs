@@ -1,41 +1,54 @@
-//! What is said of lists: in words of our own, or of the tool that this was invoked as.
+//! Messages about checksum files: our own, or those of the tool that an applet stands in for.
 
 use super::Counts;
-use crate::args::Args;
-use crate::session::Session;
+use crate::cli::args::Args;
+use crate::cli::session::Session;
 
-/// What is said of a malformed line. What makes the check fail is named; what is only counted is named on demand,
-/// as by GNU.
-pub(super) fn malformed(args: &Args, number: u64, why: &str) -> Option<String> {
-    match args.guise {
-        Some(guise) => args
+/// Malformed lines of one checksum file that are reported one by one: a binary file has millions. With `--warn`
+/// all of them are.
+const MALFORMED_MAX: u64 = 10;
+
+/// The message about a malformed line, the `count`-th of its list. Lines that make the check fail are
+/// reported; lines that are only counted on demand, as in GNU tools.
+pub(super) fn malformed(args: &Args, number: u64, count: u64, why: &str) -> Option<String> {
+    match args.applet {
+        Some(applet) => args
             .warn
-            .then(|| format!("{number}: improperly formatted {} checksum line", guise.noun())),
-        None => (args.warn || (!args.lenient && !args.status))
-            .then(|| format!("{number}: improperly formatted checksum line: {why}")),
+            .then(|| format!("{number}: improperly formatted {} checksum line", applet.noun())),
+        None if args.warn => Some(format!("{number}: improperly formatted checksum line: {why}")),
+        None if args.lenient || args.status || count > MALFORMED_MAX => None,
+        None => Some(format!("{number}: improperly formatted checksum line: {why}")),
     }
 }
 
-/// What is said of a list of which nothing was verified; `is_none`: there was nothing in it to verify.
-pub(super) fn not_verified(args: &Args, is_none: bool) -> &'static str {
-    match args.guise {
-        Some(guise) if is_none && guise.is_xxhsum => {
+/// The message about the malformed lines of a list that were not reported one by one.
+pub(super) fn more_malformed(args: &Args, count: u64) -> Option<String> {
+    let is_quiet = args.applet.is_some() || args.warn || args.lenient || args.status;
+    let more = count.checked_sub(MALFORMED_MAX).filter(|more| *more > 0 && !is_quiet)?;
+    let lines = if more == 1 { "line" } else { "lines" };
+    Some(format!("{more} more improperly formatted checksum {lines}; --warn reports all of them"))
+}
+
+/// The message about a list of which nothing was verified. `is_empty`: it named no file.
+pub(super) fn not_verified(args: &Args, is_empty: bool) -> &'static str {
+    match args.applet {
+        Some(applet) if is_empty && applet.is_xxhsum => {
             "no properly formatted xxHash checksum lines found"
         }
-        Some(_) if is_none => "no properly formatted checksum lines found",
+        Some(_) if is_empty => "no properly formatted checksum lines found",
         _ => "no file was verified",
     }
 }
 
-/// What a list is called.
+/// The name of a list in messages.
 pub(super) fn list_name<'l>(args: &Args, list: &'l [u8]) -> &'l [u8] {
-    match (args.guise, list) {
+    match (args.applet, list) {
         (Some(_), b"-") => b"'standard input'",
         _ => list,
     }
 }
 
-/// The closing words.
+/// The closing warnings.
 pub(super) fn warn(session: &Session<'_>, counts: &Counts) {
     let say = |n: u64, one: &str, many: &str| match n {
         0 => {}
@@ -50,5 +63,5 @@ pub(super) fn warn(session: &Session<'_>, counts: &Counts) {
         "listed files changed while they were read",
     );
     say(counts.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
-    say(counts.extra, "file is in no list", "files are in no list");
+    say(counts.unlisted, "file is unlisted", "files are unlisted");
 }

@@ -6,14 +6,13 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::super::spans::SPANS_MAX;
 use super::*;
 
 fn any_record() -> impl Strategy<Value = Record> {
     (any::<[u64; 3]>(), any::<[i64; 2]>(), any::<[u8; 32]>()).prop_map(|(ids, times, hash)| {
         let [file_system, inode, size] = ids;
         let [mtime_ns, ctime_ns] = times;
-        Record { stamp: Stamp { file_system, inode, size, mtime_ns, ctime_ns }, hash }
+        Record { metadata: Metadata { file_system, inode, size, mtime_ns, ctime_ns }, hash }
     })
 }
 
@@ -32,7 +31,7 @@ proptest! {
         for (path, record) in &rows {
             prop_assert_eq!(&index.get(path).unwrap(), &Some(record.clone()));
         }
-        index.flush().unwrap();
+        index.flush(WAIT).unwrap();
         drop(index);
         let mut index = Index::open(&path).unwrap();
         for (path, record) in &rows {
@@ -46,7 +45,8 @@ enum Step {
     Get(Vec<u8>),
     Put(Vec<u8>, u64),
     Remove(Vec<u8>),
-    Forget(Vec<u8>),
+    /// A walk below a root that finds all files but some, and some that are new.
+    Tree(Vec<u8>, u64),
     Flush,
     Reopen,
     /// Gets of all rows from here on, but for some.
@@ -62,7 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => key.clone().prop_map(Step::Get),
         8 => (key.clone(), 0..1000_u64).prop_map(|(key, seed)| Step::Put(key, seed)),
         2 => key.clone().prop_map(Step::Remove),
-        1 => root.prop_map(|root| Step::Forget(root.into())),
+        2 => (root, any::<u64>()).prop_map(|(root, skip)| Step::Tree(root.into(), skip)),
         1 => Just(Step::Flush),
         1 => Just(Step::Reopen),
         1 => (key, any::<u64>()).prop_map(|(key, skip)| Step::Walk(key, skip)),
@@ -77,49 +77,64 @@ proptest! {
     fn it_does_as_a_map_does(steps in steps()) {
         let (_directory, path) = place();
         let mut index = Index::open(&path).unwrap();
-        let mut rows = BTreeMap::new();
-        let mut seen = BTreeSet::new();
+        let mut rows: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Get(key) => {
                     prop_assert_eq!(index.get(&key).unwrap(), rows.get(&key).cloned());
-                    seen.insert(key);
                 }
                 Step::Put(key, seed) => {
                     index.put(&key, record(seed)).unwrap();
-                    rows.insert(key.clone(), record(seed));
-                    seen.insert(key);
+                    rows.insert(key, record(seed));
                 }
                 Step::Remove(key) => {
                     index.remove(&key).unwrap();
                     rows.remove(&key);
                 }
-                Step::Flush => index.flush().unwrap(),
+                Step::Flush => index.flush(WAIT).unwrap(),
                 Step::Reopen => {
-                    index.flush().unwrap();
+                    index.flush(WAIT).unwrap();
                     index = Index::open(&path).unwrap();
-                    seen.clear();
                 }
                 Step::Walk(from, skip) => {
                     let keys: Vec<_> = rows.range(from..).map(|(key, _)| key.clone()).collect();
                     for (i, key) in keys.into_iter().enumerate() {
                         if skip >> (i % 64) & 1 == 0 {
                             prop_assert_eq!(index.get(&key).unwrap(), rows.get(&key).cloned());
-                            seen.insert(key);
                         }
                     }
                 }
-                Step::Forget(root) => {
-                    let mut under = root.clone();
-                    if under.last() != Some(&b'/') {
-                        under.push(b'/');
+                Step::Tree(root, skip) => {
+                    // What is pending may be forgotten, or not: a walk sees the file.
+                    index.flush(WAIT).unwrap();
+                    let prefix = [root.strip_suffix(b"/").unwrap_or(&root), b"/"].concat();
+                    let below = |key: &Vec<u8>| key.starts_with(&prefix) && *key != prefix;
+                    let old: Vec<_> = rows.keys().filter(|key| below(key)).cloned().collect();
+                    let mut found: BTreeSet<_> = old.iter().cloned().collect();
+                    for (i, key) in old.iter().enumerate() {
+                        if skip >> (i % 32) & 1 == 1 {
+                            found.remove(key);
+                        }
+                        if skip >> (32 + i % 32) & 1 == 1 {
+                            found.insert([&key[..], b"+"].concat());
+                        }
                     }
-                    let before = rows.len();
-                    rows.retain(|key, _| {
-                        key == &under || !key.starts_with(&under) || seen.contains(key)
-                    });
-                    let forgotten = (before - rows.len()) as u64;
-                    prop_assert_eq!(index.forget_unseen(&root).unwrap(), forgotten);
+                    index.start_tree(&root);
+                    for (i, key) in found.iter().enumerate() {
+                        prop_assert_eq!(index.get(key).unwrap(), rows.get(key).cloned());
+                        match i % 5 {
+                            1 => index.put(key, record(i as u64)).unwrap(),
+                            2 => index.flush(WAIT).unwrap(),
+                            _ => continue,
+                        }
+                        if i % 5 == 1 {
+                            rows.insert(key.clone(), record(i as u64));
+                        }
+                    }
+                    let gone: Vec<_> =
+                        old.into_iter().filter(|key| !found.contains(key)).collect();
+                    prop_assert_eq!(index.finish_tree().unwrap(), gone.len() as u64);
+                    gone.iter().for_each(|key| drop(rows.remove(key)));
                 }
             }
         }
@@ -144,9 +159,8 @@ fn ascending_gets_bring_ever_more_rows_at_once() {
             _ => {}
         }
     }
-    assert_eq!(index.look_ahead_rows, LOOK_AHEAD_ROWS_MAX);
-    assert_eq!(index.seen.0.len(), 1);
-    index.flush().unwrap();
+    assert_eq!(index.page.as_ref().unwrap().rows.len(), page::PAGE_ROWS_MAX);
+    index.flush(WAIT).unwrap();
     for i in (0..rows).map(|i| number(i) % rows).take(5000) {
         let expected = match i % 1000 {
             0 => Some(record(i + 1)),
@@ -155,7 +169,7 @@ fn ascending_gets_bring_ever_more_rows_at_once() {
         };
         assert_eq!(index.get(&path_of(i)).unwrap(), expected, "row {i}");
     }
-    assert!(index.look_ahead_rows <= 4 * LOOK_AHEAD_ROWS_MIN, "{}", index.look_ahead_rows);
+    assert!(index.page.as_ref().unwrap().rows.len() <= 4 * PAGE_ROWS_MIN);
 }
 
 #[test]
@@ -172,8 +186,10 @@ fn changes_are_written_when_there_are_many_or_after_a_while() {
     assert_eq!(index.pending.len(), 1);
     index.pending_since = Instant::now().checked_sub(PENDING_TIME_MAX);
     index.remove(&path_of(0)).unwrap();
-    assert!(!written());
-    assert!(index.pending.is_empty());
+    index.remove(&path_of(1)).unwrap();
+    assert_eq!(index.pending.len(), 2);
+    let mut other = Index::open(&path).unwrap();
+    assert!(other.get(&path_of(99_999)).unwrap().is_some());
 }
 
 #[test]
@@ -182,65 +198,55 @@ fn an_unchanged_run_writes_nothing() {
     drop(filled(&path, 5000));
     let before = (contents(directory.path()), path.metadata().unwrap().modified().unwrap());
     let mut index = Index::open(&path).unwrap();
+    index.start_tree(b"/");
     for i in 0..5000 {
         index.get(&path_of(i)).unwrap();
     }
-    assert_eq!(index.forget_unseen(b"/").unwrap(), 0);
-    index.flush().unwrap();
+    assert_eq!(index.finish_tree().unwrap(), 0);
+    index.flush(WAIT).unwrap();
     drop(index);
     let after = (contents(directory.path()), path.metadata().unwrap().modified().unwrap());
     assert!(before == after);
 }
 
 #[test]
-fn what_a_walk_did_not_find_is_forgotten() {
+fn records_of_files_that_are_gone_are_removed() {
     let (_directory, path) = place();
     let rows = 3 * PENDING_ROWS_MAX as u64;
     let mut index = filled(&path, rows);
     index.put(b"/home/somebody", record(1)).unwrap();
     index.put(b"/home/somebody.txt", record(2)).unwrap();
     index.put(b"/home/somebody0", record(3)).unwrap();
-    index.flush().unwrap();
+    index.flush(WAIT).unwrap();
     let mut index = Index::open(&path).unwrap();
-    // Two in the middle, a run that takes two transactions, and the end.
-    let is_there = |i| i != 500 && i != 501 && !(1000..20_000).contains(&i) && i < rows - 10;
-    for i in (0..rows).filter(|&i| is_there(i)) {
-        assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)));
-    }
-    index.put(&path_of(10_000), record(7)).unwrap();
-    assert_eq!(index.seen.0.len(), 4);
-    assert_eq!(index.forget_unseen(b"/home/somebody").unwrap(), 2 + 18_999 + 10);
-    assert_eq!(index.forget_unseen(b"/home/somebody").unwrap(), 0);
+    // Two in the middle, a run that takes several transactions, and the end.
+    let exists = |i| i != 500 && i != 501 && !(1000..20_000).contains(&i) && i < rows - 10;
+    let walk = |index: &mut Index| {
+        index.start_tree(b"/home/somebody");
+        for i in (0..rows).filter(|&i| exists(i)) {
+            assert_eq!(index.get(&path_of(i)).unwrap(), Some(record(i)));
+        }
+        let gone = index.finish_tree().unwrap();
+        index.flush(WAIT).unwrap();
+        gone
+    };
+    assert_eq!(walk(&mut index), 2 + 19_000 + 10);
+    assert_eq!(walk(&mut index), 0);
     let mut index = Index::open(&path).unwrap();
     for i in 0..rows {
-        let expected = if i == 10_000 { Some(7) } else { is_there(i).then_some(i) };
-        assert_eq!(index.get(&path_of(i)).unwrap(), expected.map(record), "row {i}");
+        assert_eq!(index.get(&path_of(i)).unwrap(), exists(i).then(|| record(i)), "row {i}");
     }
     for (name, seed) in [("", 1), (".txt", 2), ("0", 3)] {
         let path = format!("/home/somebody{name}").into_bytes();
         assert_eq!(index.get(&path).unwrap(), Some(record(seed)));
     }
-    // Nothing was asked for: all files are gone.
-    let mut index = Index::open(&path).unwrap();
-    assert_eq!(index.forget_unseen(b"/elsewhere").unwrap(), 0);
-    assert_eq!(index.forget_unseen(b"/home/somebody/").unwrap(), rows - 2 - 18_999 - 10);
-}
-
-#[test]
-fn too_many_spans_grow_together() {
-    let mut spans = Spans::default();
-    let key = |i: usize| (i as u64 * 2).to_be_bytes();
-    for i in (1..=SPANS_MAX).rev() {
-        spans.add(&key(i), false);
-    }
-    assert_eq!(spans.gaps(&key(0), &key(SPANS_MAX)).len(), SPANS_MAX);
-    // After all of them, between two, and before all of them.
-    spans.add(&key(SPANS_MAX + 7), false);
-    assert_eq!(spans.end_before(&key(SPANS_MAX + 9)), Some(&key(SPANS_MAX + 7)[..]));
-    spans.add(&[&key(5)[..], b"x"].concat(), false);
-    spans.add(&key(0), false);
-    assert_eq!(spans.0.len(), SPANS_MAX);
-    assert_eq!(spans.gaps(&key(0), &key(3)), [(&key(1)[..], &key(2)[..]), (&key(2), &key(3))]);
+    // A walk that finds nothing.
+    index.start_tree(b"/elsewhere");
+    assert_eq!(index.finish_tree().unwrap(), 0);
+    index.start_tree(b"/home/somebody/");
+    assert_eq!(index.finish_tree().unwrap(), rows - 2 - 19_000 - 10);
+    // Without a walk, nothing is removed.
+    assert_eq!(index.finish_tree().unwrap(), 0);
 }
 
 #[test]

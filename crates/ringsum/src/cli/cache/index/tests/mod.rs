@@ -1,6 +1,6 @@
-//! Tests of the index, in two parts: what it remembers, and what it survives.
+//! Tests of the index: what it stores, and the faults that it survives.
 
-mod hardship;
+mod faults;
 mod memory;
 
 use std::collections::BTreeMap;
@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 use super::*;
 
+/// Longer than other processes lock an index in these tests.
+pub(super) const WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// A number that looks random and depends on `seed` alone.
 pub(super) fn number(seed: u64) -> u64 {
     let hash = blake3::hash(&seed.to_le_bytes());
@@ -19,14 +22,14 @@ pub(super) fn number(seed: u64) -> u64 {
 }
 
 pub(super) fn record(seed: u64) -> Record {
-    let stamp = Stamp {
+    let metadata = Metadata {
         file_system: number(seed ^ 1 << 60),
         inode: seed,
         size: seed * 1000,
         mtime_ns: 1_700_000_000_000_000_000 + seed as i64,
         ctime_ns: -(seed as i64),
     };
-    Record { stamp, hash: *blake3::hash(&seed.to_le_bytes()).as_bytes() }
+    Record { metadata, hash: *blake3::hash(&seed.to_le_bytes()).as_bytes() }
 }
 
 /// The path of row `i`, in ascending order.
@@ -40,7 +43,7 @@ pub(super) fn filled(path: &Path, rows: u64) -> Index {
     for i in 0..rows {
         index.put(&path_of(i), record(i)).unwrap();
     }
-    index.flush().unwrap();
+    index.flush(WAIT).unwrap();
     index
 }
 
@@ -50,7 +53,7 @@ pub(super) fn place() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// All files of a directory with what is in them.
+/// All files of a directory with their contents.
 pub(super) fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.clone(), fs::read(path).unwrap())).collect()

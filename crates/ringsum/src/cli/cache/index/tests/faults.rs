@@ -1,4 +1,5 @@
-//! Foreign and damaged files, other processes, kills: no wrong record, and nothing lost that was written.
+//! Fault injection: foreign and damaged files, other processes, kills. There is never a wrong record, and nothing
+//! is lost that was written.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -52,12 +53,12 @@ fn a_file_that_is_no_index_stays_as_it_is() {
         changed
     };
     let cases: [(&str, Vec<u8>, &str); 11] = [
-        ("one byte", vec![b'\n'], "no SQLite database"),
-        ("text", b"a list of things".to_vec(), "no SQLite database"),
-        ("most of a header", index[..99].to_vec(), "no SQLite database"),
-        ("zeros", vec![0; 4096], "no SQLite database"),
-        ("noise", (0..999).flat_map(|i| number(i).to_le_bytes()).collect(), "no SQLite database"),
-        ("magic", changed(3, b"x"), "no SQLite database"),
+        ("one byte", vec![b'\n'], "not a SQLite database"),
+        ("text", b"a list of things".to_vec(), "not a SQLite database"),
+        ("most of a header", index[..99].to_vec(), "not a SQLite database"),
+        ("zeros", vec![0; 4096], "not a SQLite database"),
+        ("noise", (0..999).flat_map(|i| number(i).to_le_bytes()).collect(), "not a SQLite database"),
+        ("magic", changed(3, b"x"), "not a SQLite database"),
         ("foreign", changed(68, &[0, 0, 0, 7]), "application id is 0x7"),
         ("newer", changed(60, &[0, 0, 0, 9]), "has format 9"),
         ("version 0", changed(60, &[0, 0, 0, 0]), "damaged: it has format 0"),
@@ -147,8 +148,8 @@ fn two_at_once_see_what_the_other_wrote() {
     for i in 0..100 {
         let (writer, reader) = if i % 2 == 0 { (&mut one, &mut two) } else { (&mut two, &mut one) };
         writer.put(&path_of(i), record(i)).unwrap();
-        writer.flush().unwrap();
-        reader.chunk = None;
+        writer.flush(WAIT).unwrap();
+        reader.page = None;
         assert_eq!(reader.get(&path_of(i)).unwrap(), Some(record(i)));
     }
     drop((one, two));
@@ -169,7 +170,7 @@ fn one_is_made_though_many_make_it_at_once() {
                     thread::sleep(Duration::from_micros(i * 150));
                     let mut index = Index::open(path).unwrap();
                     index.put(&path_of(i), record(i)).unwrap();
-                    index.flush().unwrap();
+                    index.flush(WAIT).unwrap();
                 });
             }
         });
@@ -195,7 +196,7 @@ fn it_opens_while_another_makes_it_longer() {
             for i in 0..20_000 {
                 index.put(&path_of(i), record(i)).unwrap();
                 if i % 500 == 0 {
-                    index.flush().unwrap();
+                    index.flush(WAIT).unwrap();
                 }
             }
         });
@@ -217,10 +218,10 @@ fn threads_write_at_once() {
                     assert_eq!(index.get(&path_of(i)).unwrap(), None);
                     index.put(&path_of(i), record(i)).unwrap();
                     if i % 100 < 4 {
-                        index.flush().unwrap();
+                        index.flush(WAIT).unwrap();
                     }
                 }
-                index.flush().unwrap();
+                index.flush(WAIT).unwrap();
             });
         }
     });
@@ -232,18 +233,20 @@ fn threads_write_at_once() {
 }
 
 #[test]
-fn a_held_index_is_waited_for_and_nothing_is_lost() {
+fn a_locked_index_is_busy_and_nothing_is_lost() {
     let (_directory, path) = place();
     let mut index = filled(&path, 10);
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    index.database.busy_timeout(Duration::from_millis(20)).unwrap();
     assert!(matches!(index.get(&path_of(0)), Err(IndexError::Busy { .. })));
     index.pending.insert(path_of(20), Some(record(20)));
-    assert!(matches!(index.flush(), Err(IndexError::Busy { .. })));
+    assert!(matches!(index.flush(Duration::ZERO), Err(IndexError::Busy { .. })));
     other.execute_batch("ROLLBACK").unwrap();
+    // (It does not try again at once.)
+    assert!(matches!(index.get(&path_of(0)), Err(IndexError::Busy { .. })));
+    index.locked_until = None;
     assert_eq!(index.get(&path_of(20)).unwrap(), Some(record(20)));
-    index.flush().unwrap();
+    index.flush(WAIT).unwrap();
     assert_eq!(Index::open(&path).unwrap().get(&path_of(20)).unwrap(), Some(record(20)));
 }
 
@@ -283,16 +286,15 @@ fn a_part_in_another_process() {
             for i in i.. {
                 index.put(&path_of(i), record(i)).unwrap();
                 if i % 100 == 99 {
-                    index.flush().unwrap();
+                    index.flush(WAIT).unwrap();
                 }
             }
         }
         "put once" => {
             let result = Index::open(path).and_then(|mut index| {
-                index.database.busy_timeout(Duration::from_millis(20)).unwrap();
                 println!("{:?}", index.get(&path_of(0))?.is_some());
                 index.put(&path_of(1), record(1))?;
-                index.flush()
+                index.flush(Duration::from_millis(20))
             });
             println!("{}", result.err().map_or("done".into(), |error| error.to_string()));
         }
@@ -339,7 +341,7 @@ fn opening_once_more_takes_no_lock_off() {
     index.database.execute_batch("BEGIN IMMEDIATE").unwrap();
     drop(Index::open(&path).unwrap());
     let said = said(in_another_process("put once", &path).output().unwrap());
-    assert!(said.contains("other processes have held it"), "{said}");
+    assert!(said.contains("another process has locked it"), "{said}");
 }
 
 #[test]
@@ -382,7 +384,7 @@ fn paths_that_are_not_a_plain_name() {
     let inside = |name: &str| directory.path().join(name);
     let message = |name| Index::open(&inside(name)).unwrap_err().to_string();
     assert!(message("missing/index").contains("there is no directory"));
-    assert!(message(".").contains("no regular file"));
+    assert!(message(".").contains("not a regular file"));
     assert!(matches!(Index::open(Path::new("/dev/null")), Err(IndexError::NotAFile { .. })));
     assert!(matches!(Index::open(Path::new("")), Err(IndexError::Open { .. })));
     drop(filled(&path, 3));
@@ -391,7 +393,7 @@ fn paths_that_are_not_a_plain_name() {
     // A link to an index, and one to an empty file; the journal stands beside the file itself.
     fs::create_dir(inside("real")).unwrap();
     symlink("real/new", inside("to nothing")).unwrap();
-    assert!(message("to nothing").contains("leads nowhere"));
+    assert!(message("to nothing").contains("dangling"));
     fs::write(inside("real/new"), "").unwrap();
     symlink("../index", inside("real/link")).unwrap();
     for link in [inside("real/link"), inside("to nothing")] {
@@ -411,4 +413,36 @@ fn paths_that_are_not_a_plain_name() {
         }
         assert_eq!(Index::open(&inside(name)).unwrap().get(&path_of(1)).unwrap(), Some(record(1)));
     }
+}
+
+/// However long another process locks the index, changes and look-ups do not wait for it.
+#[test]
+fn changes_never_wait_for_a_lock() {
+    let (_directory, path) = place();
+    let mut index = filled(&path, 10);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let changes = PENDING_ROWS_LIMIT as u64 + 500;
+    let (mut locked, start) = (Duration::ZERO, Instant::now());
+    for i in 0..changes {
+        index.put(&path_of(i), record(i + 1)).unwrap();
+        if i % 1000 == 0 {
+            let before = Instant::now();
+            assert!(matches!(index.get(&path_of(i)), Err(IndexError::Busy(..))));
+            locked += before.elapsed();
+        }
+    }
+    // One look-up a second waits.
+    let seconds = 2 + start.elapsed().as_secs() as u32;
+    assert!(locked < seconds * (READ_WAIT + Duration::from_millis(400)), "{locked:?}");
+    assert_eq!(index.unstored(), changes);
+    assert_eq!(index.pending.len(), PENDING_ROWS_LIMIT);
+    // An index that is opened meanwhile is usable later.
+    let mut late = Index::open(&path).unwrap();
+    assert!(matches!(late.get(&path_of(0)), Err(IndexError::Busy(..))));
+    other.execute_batch("ROLLBACK").unwrap();
+    index.flush(WAIT).unwrap();
+    assert_eq!(index.unstored(), 500);
+    late.locked_until = None;
+    assert_eq!(late.get(&path_of(0)).unwrap(), Some(record(1)));
 }

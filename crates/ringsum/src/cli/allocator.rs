@@ -1,0 +1,145 @@
+//! The allocator: that of the system, with a plan for the end of memory.
+//!
+//! If a small allocation fails, a reserve of address space is released and the run is stopped: lines that
+//! are finished are printed, and the exit status is 1. Without that, Rust aborts the process, and everything
+//! in the buffer of standard output is lost. Large allocations may fail: each makes an error of its file.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::memory::address_space_limit;
+use super::output::Output;
+use super::{Status, interrupt};
+
+/// From this size on, an allocation may fail, in bytes.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// Address space that is released when the first allocation fails, in bytes.
+const RESERVE_BYTES: usize = 1 << 20;
+
+/// How long the output is waited for, if another thread is writing to it.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// The reserve; null if there is none.
+static RESERVE: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// An allocation has failed.
+static OUT_OF_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// The output whose buffer is written at the end of memory; null if there is none.
+static OUTPUT: AtomicPtr<Output> = AtomicPtr::new(ptr::null_mut());
+
+struct Allocator;
+
+// SAFETY: all of it is the system's allocator, called again if it failed.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        allocate(layout.size(), || unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        allocate(layout.size(), || unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as the caller promises. (If it fails, the memory stays as it was.)
+        allocate(bytes, || unsafe { System.realloc(memory, layout, bytes) })
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[inline]
+fn allocate(bytes: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
+    let memory = allocate();
+    if !memory.is_null() || bytes >= LARGE_BYTES { memory } else { last_resort(&allocate) }
+}
+
+/// A small allocation has failed: releases the reserve and stops the run. If that is not enough, ends the
+/// process.
+#[cold]
+fn last_resort(allocate: &dyn Fn() -> *mut u8) -> *mut u8 {
+    OUT_OF_MEMORY.store(true, Ordering::Relaxed);
+    let reserve = RESERVE.swap(ptr::null_mut(), Ordering::AcqRel);
+    if !reserve.is_null() {
+        // SAFETY: it is the mapping of `prepare`, and not used otherwise.
+        unsafe { libc::munmap(reserve, RESERVE_BYTES) };
+    }
+    interrupt::raise();
+    let memory = allocate();
+    if memory.is_null() { exit() } else { memory }
+}
+
+/// Whether an allocation has failed.
+pub(crate) fn is_out_of_memory() -> bool {
+    OUT_OF_MEMORY.load(Ordering::Relaxed)
+}
+
+/// Prepares for the end of memory, if the address space is limited. Only before other threads are started.
+pub(super) fn prepare() {
+    if address_space_limit().is_none() {
+        return;
+    }
+    // glibc reserves 64 MiB of address space for each thread that allocates, and 128 for a moment.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a legal parameter, before there are other threads.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, wherever the kernel wants it.
+    let reserve =
+        unsafe { libc::mmap(ptr::null_mut(), RESERVE_BYTES, libc::PROT_NONE, flags, -1, 0) };
+    if reserve != libc::MAP_FAILED {
+        RESERVE.store(reserve, Ordering::Release);
+    }
+}
+
+/// While this lives, the buffer of an output is written if the process ends for lack of memory.
+pub(crate) struct Guard<'a>(PhantomData<&'a Output>);
+
+impl<'a> Guard<'a> {
+    pub(crate) fn new(output: &'a Output) -> Guard<'a> {
+        OUTPUT.store(ptr::from_ref(output).cast_mut(), Ordering::Release);
+        Guard(PhantomData)
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        OUTPUT.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// Ends the process: writes the buffer of the output and a message, without any allocation.
+#[cold]
+fn exit() -> ! {
+    // One thread does it.
+    let output = OUTPUT.swap(ptr::null_mut(), Ordering::AcqRel);
+    if output.is_null() {
+        thread::sleep(PATIENCE);
+    } else {
+        // SAFETY: the output lives as long as its `Guard`, which this thread's run has not left.
+        unsafe { &*output }.flush_without_memory(PATIENCE);
+    }
+    let _ = rustix::io::write(rustix::stdio::stderr(), MESSAGE.as_bytes());
+    // SAFETY: it does not return, and nothing needs an orderly end.
+    unsafe { libc::_exit(Status::Failure as i32) }
+}
+
+/// The message of a process that ends for lack of memory.
+pub(crate) const MESSAGE: &str = "ringsum: out of memory: not all files were hashed; use --memory, or \
+                                  raise the limit (ulimit -v)\n";

@@ -1,0 +1,8 @@
+//! What the command does: one file each.
+
+pub(crate) mod algorithms;
+pub(crate) mod bad_ranges;
+pub(crate) mod check;
+pub(crate) mod hash;
+pub(crate) mod tee;
+mod unlisted;

@@ -1,0 +1,104 @@
+//! The command: arguments in, one job, an exit status out.
+
+mod allocator;
+mod applet;
+mod args;
+mod cache;
+mod commands;
+#[cfg(test)]
+mod fuzzed;
+mod inputs;
+mod interrupt;
+mod math;
+mod memory;
+mod output;
+mod own_file;
+mod session;
+mod settings;
+mod start;
+
+use std::ffi::OsString;
+
+use self::applet::{Applet, Parsed};
+use self::args::Args;
+use self::output::{Messages, Output, OutputError, To};
+use self::session::Session;
+use self::settings::{Settings, SettingsError};
+
+/// The exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Success = 0,
+    /// A file could not be read, or failed a check.
+    Failure = 1,
+    /// The command line is wrong.
+    Usage = 2,
+}
+
+/// Everything after the start of the process.
+fn command(line: Vec<OsString>) -> u8 {
+    let messages = Messages::new(line.first().map_or("".as_ref(), |name| name));
+    let status = match run(line, &messages) {
+        Ok(status) => status,
+        // The reader of our output has closed it: `ringsum * | head` is not a failure.
+        Err(error) if error.downcast_ref().is_some_and(OutputError::reader_left) => Status::Success,
+        Err(error) => {
+            messages.say(&error);
+            Status::Failure
+        }
+    };
+    status as u8
+}
+
+fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
+    if let Some(applet) = line.first().and_then(|program| Applet::of(program)) {
+        return match applet.parse(line) {
+            Parsed::Args(args) => run_with(&args, messages),
+            Parsed::Text(text) => {
+                Output::new(To::Stdout)?.write(text.as_bytes())?;
+                Ok(Status::Success)
+            }
+            Parsed::Wrong(text) => {
+                Output::new(To::Stderr)?.write(text.as_bytes())?;
+                Ok(Status::Failure)
+            }
+        };
+    }
+    match Args::parse_from_line(line) {
+        Ok(args) => run_with(&args, messages),
+        Err(error) if error.use_stderr() => {
+            // The first paragraph says what is wrong; one line is enough for it.
+            let text = error.to_string();
+            let what = text.split("\n\n").next().unwrap_or_default();
+            let what: Vec<_> = what.lines().map(str::trim).collect();
+            Ok(usage(messages, what.join(" ").trim_start_matches("error: ")))
+        }
+        Err(help_or_version) => {
+            Output::new(To::Stdout)?.write(help_or_version.to_string().as_bytes())?;
+            Ok(Status::Success)
+        }
+    }
+}
+
+fn usage(messages: &Messages, what: &str) -> Status {
+    messages.say(&format_args!("{what}; see --help"));
+    Status::Usage
+}
+
+fn run_with(args: &Args, messages: &Messages) -> anyhow::Result<Status> {
+    if args.lists_algorithms() {
+        commands::algorithms::print(&Output::new(To::Stdout)?)?;
+        return Ok(Status::Success);
+    }
+    let settings = match Settings::of(args) {
+        Ok(settings) => settings,
+        Err(SettingsError::Usage(what)) => return Ok(usage(messages, &what)),
+        Err(error) => return Err(error.into()),
+    };
+    let session = Session::new(args, settings, messages)?;
+    match (args.check, args.copies()) {
+        (true, _) => commands::check::run(&session),
+        (false, true) => commands::tee::run(&session),
+        (false, false) => commands::hash::run(&session),
+    }
+}
