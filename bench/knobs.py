@@ -112,7 +112,7 @@ GROUPS = {
     "manners, cold": (
         True,
         False,
-        ["", "--io-priority idle", "--limit-rate 10G", "--limit-rate 1G", "--medium"],
+        ["", "--io-priority idle", "--limit-rate 10G", "--limit-rate 1G", "--bypass-cache"],
     ),
 }
 

@@ -1,14 +1,21 @@
 //! Lists: of check files, and of names.
 #![no_main]
 
-/// The command is a binary, and has no library to take these from: they are compiled from its sources.
-#[path = "../../crates/ringsum/src"]
+/// The command is a binary without a library: these parts are compiled from its sources.
+#[path = "../../crates/ringsum/src/cli"]
 #[allow(dead_code)]
-mod command {
-    pub mod fuzzed_command;
-    mod index;
-    mod lines;
-    mod values;
+mod cli {
+    pub mod fuzzed;
+    mod args {
+        pub mod values;
+    }
+    mod cache {
+        mod index;
+        pub use index::{Index, Metadata, Record};
+    }
+    mod inputs {
+        pub mod lines;
+    }
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| command::fuzzed_command::list(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| cli::fuzzed::list(data));

@@ -1,15 +1,16 @@
-//! A digest of your own, at the speed of the device: CRC-64/XZ, as `xz --check=crc64` has it.
+//! A digest of your own at full disk bandwidth: CRC-64/XZ, as in `xz --check=crc64`.
 //!
 //! `cargo run --release --package ringsum --example crc64 -- FILE...`
 
 use std::path::Path;
 
-use ringsum::{Config, OrderedDigest, digest_file};
+use digest::Update;
+use ringsum::{Config, update_from_file};
 
 /// The polynomial of ECMA-182, the lowest power first, as bits come.
 const POLYNOMIAL: u64 = 0xc96c_5795_d787_0f42;
 
-/// What eight bytes at once do to the remainder, by their value and by how many come after.
+/// The effect of eight bytes at once on the remainder, by their value and by the number of bytes that follow.
 static TABLES: [[u64; 256]; 8] = tables();
 
 const fn tables() -> [[u64; 256]; 8] {
@@ -39,16 +40,20 @@ const fn tables() -> [[u64; 256]; 8] {
     tables
 }
 
-/// CRC-64/XZ of the bytes until now, all its bits turned over.
+/// CRC-64/XZ of the bytes until now, with all bits inverted.
 struct Crc64(u64);
 
 impl Crc64 {
     fn new() -> Crc64 {
         Crc64(!0)
     }
+
+    fn finish(&self) -> u64 {
+        !self.0
+    }
 }
 
-impl OrderedDigest for Crc64 {
+impl Update for Crc64 {
     fn update(&mut self, bytes: &[u8]) {
         let (eights, rest) = bytes.as_chunks::<8>();
         for eight in eights {
@@ -60,18 +65,13 @@ impl OrderedDigest for Crc64 {
             self.0 = TABLES[0][(self.0 as u8 ^ byte) as usize] ^ (self.0 >> 8);
         }
     }
-
-    /// The most significant byte first, as numbers are written.
-    fn finish(self: Box<Self>) -> Box<[u8]> {
-        (!self.0).to_be_bytes().into()
-    }
 }
 
 fn crc64_of(path: &Path) -> Result<u64, ringsum::Error> {
-    // Others could be made in the same pass: each has a thread of its own.
-    let digests: Vec<Box<dyn OrderedDigest>> = vec![Box::new(Crc64::new())];
-    let values = digest_file(path, &Config::default(), digests)?;
-    Ok(values[0].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    let mut crc = Crc64::new();
+    // (Others could be computed in the same pass, each on a thread of its own.)
+    update_from_file(path, &Config::default(), &mut [&mut crc])?;
+    Ok(crc.finish())
 }
 
 fn main() -> Result<(), ringsum::Error> {
@@ -87,9 +87,9 @@ mod tests {
     use super::*;
 
     fn crc64(pieces: &[&[u8]]) -> u64 {
-        let mut digest = Box::new(Crc64::new());
-        pieces.iter().for_each(|piece| digest.update(piece));
-        u64::from_be_bytes((*digest.finish()).try_into().unwrap())
+        let mut crc = Crc64::new();
+        pieces.iter().for_each(|piece| crc.update(piece));
+        crc.finish()
     }
 
     /// The check value of CRC-64/XZ in the "Catalogue of parametrised CRC algorithms".

@@ -1,14 +1,12 @@
 //! Writes the man page and the shell completions of the command:
 //! `cargo run --example man-and-completions -- DIRECTORY`
 
-#[expect(dead_code, reason = "only the definitions are of use here")]
-#[path = "../src/args.rs"]
-mod args;
-#[expect(dead_code, reason = "only the definitions are of use here")]
-#[path = "../src/guise.rs"]
-mod guise;
-#[path = "../src/values.rs"]
-mod values;
+#[expect(dead_code, reason = "only the definitions are needed")]
+#[path = "../src/cli"]
+mod cli {
+    pub(crate) mod applet;
+    pub(crate) mod args;
+}
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -19,7 +17,7 @@ use clap_complete::{Shell, generate_to};
 fn main() -> std::io::Result<()> {
     let directory = PathBuf::from(env::args_os().nth(1).unwrap_or("target/assets".into()));
     fs::create_dir_all(&directory)?;
-    let mut command = args::Args::command();
+    let mut command = cli::args::Args::command();
     clap_mangen::Man::new(command.clone())
         .render(&mut fs::File::create(directory.join("ringsum.1"))?)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {

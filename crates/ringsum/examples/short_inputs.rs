@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use ringsum::{Mode, MultiBuffer, blake3};
+use ringsum::{Mode, MultiBuffer};
 
 /// Inputs that are hashed together, and how often all of them are.
 const INPUTS: usize = 64;

@@ -89,6 +89,7 @@ pub(crate) fn is_out_of_memory() -> bool {
 }
 
 /// Prepares for the end of memory, if the address space is limited. Only before other threads are started.
+#[cfg_attr(test, expect(dead_code))]
 pub(super) fn prepare() {
     if address_space_limit().is_none() {
         return;

@@ -130,7 +130,7 @@ struct Nodes {
 ///
 /// let inputs = [&b"one"[..], b"two", b"three"];
 /// let hashes = MultiBuffer::new(&Mode::Hash).hash(&inputs);
-/// assert_eq!(hashes[1], ringsum::blake3::hash(b"two"));
+/// assert_eq!(hashes[1], blake3::hash(b"two"));
 /// ```
 ///
 /// Needs AVX-512 or AVX2; on other processors it is no faster than one after another.

@@ -4,15 +4,14 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
-use ringsum::Algorithm;
+use ringsum::{Algorithm, Options, digest_bytes};
 use serde_json::Value;
 
 use crate::support::{Output, Scratch, content, installed, run, skip};
 
 fn digest(algorithm: Algorithm, data: &[u8]) -> Vec<u8> {
-    let mut hasher = algorithm.hasher();
-    hasher.update(data);
-    hasher.finish().into()
+    let options = Options { algorithms: algorithm.into(), ..Options::default() };
+    digest_bytes(data, &options)[0].to_vec()
 }
 
 fn hex(algorithm: Algorithm, data: &[u8]) -> String {
@@ -143,8 +142,8 @@ fn what_does_not_go_together_is_refused() {
     for (args, why) in [
         (&["-a", "sha256", "--keyed", "a"][..], "--keyed and --derive-key are modes of BLAKE3"),
         (&["-a", "sha256", "--derive-key=x", "a"], "--keyed and --derive-key are modes of BLAKE3"),
-        (&["-a", "sha256", "--seek=1", "a"], "--seek is of the output of BLAKE3"),
-        (&["-a", "sha256", "-l", "20", "a"], "--length is of BLAKE3 and blake2b"),
+        (&["-a", "sha256", "--seek=1", "a"], "--seek applies to the output of BLAKE3"),
+        (&["-a", "sha256", "-l", "20", "a"], "--length applies to blake3 and blake2b"),
         (&["-a", "blake2b", "-l", "0", "a"], "blake2b has a --length from 1 to 64"),
         (&["-a", "blake2b", "-l", "65", "a"], "blake2b has a --length from 1 to 64"),
         (&["-a", "blake2b", "-l", "257", "a"], "blake2b has a --length from 1 to 64"),
@@ -152,9 +151,9 @@ fn what_does_not_go_together_is_refused() {
             &["-a", "blake3", "-a", "blake2b", "-l", "65", "a"],
             "blake2b has a --length from 1 to 64",
         ),
-        (&["-a", "sha256", "--index=i", "a"], "--index remembers BLAKE3"),
-        (&["-a", "sha256", "-a", "blake3", "--index=i", "a"], "--index remembers BLAKE3"),
-        (&["-a", "sha256", "-r", "--tree-digest", "."], "--tree-digest is made of BLAKE3"),
+        (&["-a", "sha256", "--index=i", "a"], "--index caches BLAKE3"),
+        (&["-a", "sha256", "-a", "blake3", "--index=i", "a"], "--index caches BLAKE3"),
+        (&["-a", "sha256", "-r", "--tree-digest", "."], "--tree-digest supports BLAKE3"),
         (&["-a", "sha256", "-a", "md5", "--raw", "a"], "--raw takes one --algorithm"),
         (&["-a", "md6", "a"], "md6"),
         (&["-a", "", "a"], "--algorithm"),
@@ -326,20 +325,20 @@ fn where_missing_files_have_gone_is_known_by_any_digest() {
         let data = content(1000 + number * 100_000);
         writeln!(list, "{algorithm} (d/old-{number:02}) = {}", hex(algorithm, &data)).unwrap();
         scratch.write(format!("d/new-{number:02}"), &data);
-        expected.push(format!("d/old-{number:02}: MOVED to d/new-{number:02}"));
+        expected.push(format!("d/old-{number:02}: RENAMED to d/new-{number:02}"));
     }
     scratch.write("d/zzz", "in no list");
     scratch.write("list", &list);
-    expected.push("d/zzz: EXTRA".to_owned());
-    let run = scratch.run(&["--check", "--report-extra", "d", "list"]);
+    expected.push("d/zzz: UNLISTED".to_owned());
+    let run = scratch.run(&["--check", "--report-unlisted", "d", "list"]);
     assert_eq!(run.code, 1, "{}", run.stderr);
     let extra: Vec<_> =
         run.stdout().lines().filter(|line| !line.contains("FAILED (No such file")).collect();
     assert_eq!(extra, expected);
-    assert!(run.stderr.contains("WARNING: 15 files are in no list"), "{}", run.stderr);
+    assert!(run.stderr.contains("WARNING: 15 files are unlisted"), "{}", run.stderr);
     // With a file put back, its line is as it should be, and the others are where they were.
     fs::rename(scratch.join("d/new-05"), scratch.join("d/old-05")).unwrap();
-    let run = scratch.run(&["--check", "--report-extra", "d", "list"]);
+    let run = scratch.run(&["--check", "--report-unlisted", "d", "list"]);
     assert!(run.stdout().contains("d/old-05: OK\n"), "{}", run.stdout());
-    assert_eq!(run.stdout().matches("MOVED to").count(), 13, "{}", run.stdout());
+    assert_eq!(run.stdout().matches("RENAMED to").count(), 13, "{}", run.stdout());
 }

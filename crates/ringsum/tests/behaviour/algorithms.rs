@@ -9,8 +9,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use ringsum::blockring::{CacheMode, Config, EngineKind, Order, Plan, Source};
-use ringsum::{Algorithm, Algorithms, Found, Mode, plan_sums, sums_planned};
+use ringsum::blockring::{
+    AllowMmap, CacheMode, Config, EngineKind, Order, Plan, RunOptions, Source,
+};
+use ringsum::{Algorithm, Algorithms, Digests, Options, digest_bytes, digest_planned, plan};
 
 use crate::mounting::{attempt, noise};
 use crate::support::{Scratch, content, files_below, installed, run, skip, skip_unless_strict};
@@ -42,6 +44,7 @@ fn tool(algorithm: Algorithm) -> (&'static str, &'static [&'static str]) {
         Algorithm::Xxh64 => ("xxhsum", &["-H64"]),
         Algorithm::Xxh32 => ("xxhsum", &["-H32"]),
         Algorithm::Crc32c => ("rhash", &["--crc32c"]),
+        other => panic!("{other}: which tool?"),
     }
 }
 
@@ -74,13 +77,12 @@ fn by_tool(scratch: &Scratch, algorithm: Algorithm, names: &[String]) -> Option<
 
 /// What the crates make of it in one go. (Known answers, and the tools, say that it is right.)
 fn digest(algorithm: Algorithm, data: &[u8]) -> String {
-    let mut hasher = algorithm.hasher();
-    hasher.update(data);
-    hex_of(&hasher.finish())
+    let options = Options { algorithms: algorithm.into(), ..Options::default() };
+    digest_bytes(data, &options)[0].to_string()
 }
 
-fn hex_of(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn digits(digests: &Digests) -> Vec<String> {
+    digests.iter().map(ToString::to_string).collect()
 }
 
 fn set(list: &[Algorithm]) -> Algorithms {
@@ -155,9 +157,6 @@ fn the_same_as_the_tools_of_that_name() {
 type Way = (EngineKind, CacheMode);
 
 fn ways(scratch: &Scratch) -> Vec<Way> {
-    #[expect(unsafe_code)]
-    // SAFETY: our consumers only hash.
-    unsafe { ringsum::blockring::allow_mmap() }.unwrap();
     let source = Source::open(scratch.write("probe", content(10_000))).unwrap();
     let engines = EngineKind::ALL.into_iter().filter(|engine| *engine != EngineKind::Null);
     let all = engines.flat_map(|engine| CacheMode::ALL.map(|cache| (engine, cache)));
@@ -165,8 +164,8 @@ fn ways(scratch: &Scratch) -> Vec<Way> {
         if engine == EngineKind::Mmap && cache != CacheMode::Buffered {
             return false;
         }
-        let config = Config { engine: Some(engine), cache: Some(cache), ..Config::default() };
-        let plan = Plan::choose(&source, &config, Order::InOrder);
+        let in_order = RunOptions { order: Order::InOrder, ..RunOptions::default() };
+        let plan = Plan::choose(&source, &config_of((engine, cache)), &in_order);
         if let Err(error) = &plan {
             skip_unless_strict(&format!("{engine} {cache}: {error}"));
         }
@@ -175,27 +174,36 @@ fn ways(scratch: &Scratch) -> Vec<Way> {
     all.filter(has).collect()
 }
 
-/// What a plan for these gives, in their order.
-fn sums(case: &str, source: &Source, config: &Config, algorithms: &Algorithms) -> Vec<String> {
-    let plan =
-        plan_sums(source, config, algorithms).unwrap_or_else(|error| panic!("{case}: {error}"));
+fn config_of((engine, cache): Way) -> Config {
+    let config = Config::default().with(|config| config.io.cache = Some(cache));
+    match engine {
+        EngineKind::Mmap => {
+            #[expect(unsafe_code)]
+            // SAFETY: our consumers only hash.
+            let allowed = unsafe { AllowMmap::new() }.unwrap();
+            config.mmap(allowed)
+        }
+        engine => config.with(|config| config.io.engine = Some(engine)),
+    }
+}
+
+/// The digests by a plan for these algorithms, in their order.
+fn digests(case: &str, source: &Source, config: &Config, algorithms: &Algorithms) -> Vec<String> {
+    let options =
+        Options { algorithms: *algorithms, config: config.clone(), ..Options::default() };
+    let plan = plan(source, &options, &RunOptions::default());
+    let plan = plan.unwrap_or_else(|error| panic!("{case}: {error}"));
     let bytes = AtomicU64::new(0);
-    let observe = |n| {
+    let progress = |n| {
         bytes.fetch_add(n, Ordering::Relaxed);
     };
-    let found = sums_planned(&plan, &Mode::Hash, algorithms, &observe);
+    let found = digest_planned(&plan, source, &options, &progress);
     let found = found.unwrap_or_else(|error| panic!("{case}: {error}"));
     let len = source.len().map(|len| len - source.start());
     assert!(len.is_none_or(|len| len == bytes.into_inner()), "{case}: bytes are counted once");
-    match found {
-        Found::Read(digest) => vec![digest.hash().to_hex().to_string()],
-        Found::Each(sums) => {
-            let order: Vec<_> = sums.iter().map(|sum| sum.algorithm()).collect();
-            assert_eq!(order, algorithms.as_slice(), "{case}");
-            sums.iter().map(|sum| hex_of(&sum.bytes(0, sum.algorithm().bytes()))).collect()
-        }
-        Found::Known(_) | Found::Hash(_) => panic!("{case}: a plan gives all there is"),
-    }
+    let order: Vec<_> = found.iter().map(|digest| digest.algorithm()).collect();
+    assert_eq!(order, algorithms.as_slice(), "{case}");
+    digits(&found)
 }
 
 fn expected(algorithms: &Algorithms, data: &[u8]) -> Vec<String> {
@@ -227,14 +235,11 @@ fn every_way_of_reading_gives_the_same_digests() {
                         let case = format!(
                             "{engine} {cache} {algorithms:?} {len} bytes, blocks {block_bytes}, {threads_max} threads"
                         );
-                        let config = Config {
-                            engine: Some(engine),
-                            cache: Some(cache),
-                            block_bytes: Some(block_bytes),
-                            threads_max: Some(threads_max),
-                            ..Config::default()
-                        };
-                        let found = sums(&case, &source, &config, algorithms);
+                        let config = config_of((engine, cache)).with(|config| {
+                            config.io.block_bytes = Some(block_bytes);
+                            config.io.threads_max = Some(threads_max);
+                        });
+                        let found = digests(&case, &source, &config, algorithms);
                         assert_eq!(found, expected, "{case}");
                     }
                 }
@@ -254,20 +259,25 @@ fn blake3_takes_blocks_in_any_order_beside_others() {
             let data = content(len);
             let source = Source::open(scratch.write("data", &data)).unwrap();
             for consumers in [1, 2, 3, 4, 6] {
-                let config = Config {
-                    block_bytes: Some(block_bytes),
-                    threads_max: Some(9),
-                    ..Config::default()
-                };
-                let plan = ringsum::plan_digests(&source, &config, consumers).unwrap();
-                let found = sums_planned(&plan, &Mode::Hash, &algorithms, &|_| ()).unwrap();
-                let Found::Each(found) = found else { panic!("not each") };
-                let found: Vec<_> = found.iter().map(|sum| hex_of(&sum.bytes(0, 32))).collect();
+                let config = Config::default().with(|config| {
+                    config.io.block_bytes = Some(block_bytes);
+                    config.io.threads_max = Some(9);
+                });
+                let plan = plan_for(&source, &config, consumers);
+                let options = Options { algorithms, ..Options::default() };
+                let found = digest_planned(&plan, &source, &options, &|_| ()).unwrap();
+                let found = digits(&found);
                 let case = format!("{len} bytes in blocks of {block_bytes}, {consumers} consumers");
                 assert_eq!(found, expected(&algorithms, &data), "{case}");
             }
         }
     }
+}
+
+/// A plan for digests in order, with threads for more of them than there are.
+fn plan_for(source: &Source, config: &Config, consumers: u32) -> Plan {
+    let run = RunOptions { order: Order::InOrder, consumers, ..RunOptions::default() };
+    Plan::choose(source, config, &run).unwrap()
 }
 
 /// Its blocks are counted from there, and not from its start.
@@ -279,13 +289,12 @@ fn what_has_no_length_is_read_from_its_position_for_all() {
         let mut file = File::open("/proc/version").unwrap();
         file.seek(SeekFrom::Start(start as u64)).unwrap();
         let source = Source::from_position(file, "version").unwrap();
-        let config = Config { threads_max: Some(9), ..Config::default() };
-        let plan = ringsum::plan_digests(&source, &config, 6).unwrap();
+        let config = Config::default().with(|config| config.io.threads_max = Some(9));
+        let plan = plan_for(&source, &config, 6);
         assert!(plan.consumers() > 3, "BLAKE3 has several threads");
-        let found = sums_planned(&plan, &Mode::Hash, &algorithms, &|_| ()).unwrap();
-        let Found::Each(found) = found else { panic!("not each") };
-        let found: Vec<_> = found.iter().map(|sum| hex_of(&sum.bytes(0, 32))).collect();
-        assert_eq!(found, expected(&algorithms, &data[start..]), "from {start}");
+        let options = Options { algorithms, ..Options::default() };
+        let found = digest_planned(&plan, &source, &options, &|_| ()).unwrap();
+        assert_eq!(digits(&found), expected(&algorithms, &data[start..]), "from {start}");
     }
 }
 
@@ -294,7 +303,10 @@ fn every_order_of_asking_gives_the_same() {
     let scratch = Scratch::new();
     let data = noise(100_000);
     let source = Source::open(scratch.write("data", &data)).unwrap();
-    let config = Config { block_bytes: Some(16_384), threads_max: Some(3), ..Config::default() };
+    let config = Config::default().with(|config| {
+        config.io.block_bytes = Some(16_384);
+        config.io.threads_max = Some(3);
+    });
     let four = [Algorithm::Blake3, Algorithm::Sha1, Algorithm::Xxh128, Algorithm::Sha3_256];
     let mut orders: Vec<Vec<Algorithm>> = vec![Vec::new()];
     for _ in 0..four.len() {
@@ -313,7 +325,7 @@ fn every_order_of_asking_gives_the_same() {
     }));
     for order in orders {
         let algorithms = set(&order);
-        let found = sums("orders", &source, &config, &algorithms);
+        let found = digests("orders", &source, &config, &algorithms);
         assert_eq!(found, expected(&algorithms, &data), "{order:?}");
     }
     let twice = ["-a", "md5", "-a", "sha1", "-a", "md5", "data"];
@@ -344,8 +356,10 @@ fn digests_of_pipes_whatever_the_pieces() {
                     });
                     let file = File::from(OwnedFd::from(reader));
                     let source = Source::from_file(file, "-").unwrap();
-                    let config = Config { threads_max, block_bytes, ..Config::default() };
-                    sums("pipe", &source, &config, &algorithms)
+                    let config = Config::default().with(|config| {
+                        (config.io.threads_max, config.io.block_bytes) = (threads_max, block_bytes);
+                    });
+                    digests("pipe", &source, &config, &algorithms)
                 });
                 let case = format!("{len} bytes by {piece}, {threads_max:?}, {block_bytes:?}");
                 assert_eq!(found, expected(&algorithms, &data), "{case}");
@@ -420,7 +434,7 @@ fn a_map_of_errors_gives_digests_of_what_can_be_read_alone() {
         scratch.write("data", &data);
         for cache in ["buffered", "direct"] {
             let run = scratch.run(
-                &[&["--map-errors", "--cache", cache], &asked(&THREE)[..], &["data"]].concat(),
+                &[&["--list-bad-ranges", "--cache", cache], &asked(&THREE)[..], &["data"]].concat(),
             );
             run.expect(0, &tagged(&THREE, &data, "data"), "");
         }
@@ -433,7 +447,7 @@ fn a_map_of_errors_gives_digests_of_what_can_be_read_alone() {
         File::options().write(true).open(path).unwrap().set_len(4 << 20).unwrap();
         rustix::fs::fadvise(&held, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         for list in [&[Algorithm::Sha256][..], &THREE] {
-            for options in [&["--map-errors"][..], &[]] {
+            for options in [&["--list-bad-ranges"][..], &[]] {
                 let run = setup.scratch.run(&[options, &asked(list), &[&device]].concat());
                 assert_eq!((run.code, run.stdout()), (1, ""), "{options:?}: {}", run.stderr);
                 assert!(run.stderr.contains("Input/output error"), "{options:?}: {}", run.stderr);

@@ -97,7 +97,7 @@ fn output_that_goes_nowhere() {
 fn two_readers_of_standard_input() {
     let scratch = Scratch::new();
     let line = format!("{}  -\n", hex(b"once"));
-    let message = "ringsum: -: standard input was read already, and can be read only once\n";
+    let message = "ringsum: -: standard input can be read only once\n";
     scratch.run_with(&["-", "-"], b"once").expect(1, &line, message);
 }
 
@@ -109,11 +109,11 @@ fn nonsense_on_the_command_line() {
         (&["--block-size", "0", "a"], "from 512 bytes to 64MiB"),
         (&["--block-size", "64TiB", "a"], "from 512 bytes to 64MiB"),
         (&["--block-size", "huge", "a"], "from 512 bytes to 64MiB"),
-        (&["--depth", "0", "a"], "1..=32768"),
-        (&["--depth", "32769", "a"], "1..=32768"),
-        (&["--slots", "-1", "a"], "1..=32768"),
+        (&["--depth", "0", "a"], "must be from 1 to 32768"),
+        (&["--depth", "32769", "a"], "must be from 1 to 32768"),
+        (&["--slots", "-1", "a"], "invalid value '-1'"),
         (&["--slots", "1000", "--block-size", "64M", "a"], "at most 16 slots"),
-        (&["--workers", "5000", "a"], "0..=1024"),
+        (&["--workers", "5000", "a"], "must be from 0 to 1024"),
         (&["--engine", "floppy", "a"], "io_uring, libaio, pool, pread, stream, mmap"),
         (&["--engine", "null", "a"], "io_uring, libaio, pool, pread, stream, mmap"),
         (&["--cache", "never", "a"], "direct, buffered, dontcache"),
@@ -134,24 +134,19 @@ fn nonsense_on_the_command_line() {
 }
 
 #[test]
-fn an_explicit_choice_that_cannot_be_had_is_an_error() {
+fn an_explicit_option_that_is_not_available_is_an_error() {
     let scratch = Scratch::new();
     scratch.write("a", content(100_000));
     let output = scratch.run(&["--cache", "direct", "--block-size", "1000", "a"]);
     assert_eq!((output.code, output.stdout()), (1, ""));
-    assert!(output.stderr.contains("no multiple of"), "{}", output.stderr);
+    assert!(output.stderr.contains("not a multiple of"), "{}", output.stderr);
     let output = scratch.run_with(&["--engine", "io_uring", "-"], b"x");
     assert_eq!((output.code, output.stdout()), (1, ""));
-    assert!(output.stderr.contains("name no engine"), "{}", output.stderr);
+    assert!(output.stderr.contains("leave the engine out"), "{}", output.stderr);
     // A file that says it is empty may be, and then anything reads it.
     scratch.write("empty", "");
     let line = format!("{}  empty\n", hex(b""));
     scratch.run(&["--engine", "io_uring", "--cache", "direct", "empty"]).expect(0, &line, "");
-    for option in [["--engine", "io_uring"], ["--cache", "direct"]] {
-        let output = scratch.run(&[&option[..], &["/proc/version"]].concat());
-        assert_eq!((output.code, output.stdout()), (1, ""), "{option:?}");
-        assert!(output.stderr.contains("how long it is"), "{}", output.stderr);
-    }
 }
 
 #[test]

@@ -50,19 +50,19 @@ fn writer(scratch: &Scratch) -> File {
 const CHANGES: [(&str, Meddle, &str); 5] = [
     ("shrank", |s| writer(s).set_len(1 << 20).unwrap(), "it shrank from 2097152 to 1048576 bytes"),
     ("grew", |s| writer(s).set_len(3 << 20).unwrap(), "it grew from 2097152 to 3145728 bytes"),
-    ("rewritten", |s| writer(s).write_all_at(b"!", 5).unwrap(), "its modification time is another"),
+    ("rewritten", |s| writer(s).write_all_at(b"!", 5).unwrap(), "its modification time changed"),
     (
         "replaced",
         |s| {
             s.write("new", "new");
             fs::rename(s.join("new"), s.join("busy")).unwrap();
         },
-        "it was replaced: its path is another file now",
+        "it was replaced: its path leads to another file now",
     ),
     (
         "removed",
         |s| fs::remove_file(s.join("busy")).unwrap(),
-        "it was removed: its path is nothing any more",
+        "it was removed: its path leads to nothing now",
     ),
 ];
 
@@ -116,8 +116,8 @@ fn how_a_file_changed_is_said_in_every_form() {
 
 #[test]
 fn changes_are_counted_apart_from_damage() {
-    let change = "changed while it was read (it grew from 2097152 to 3145728 bytes); try again when it is \
-                  left alone";
+    let change = "changed while it was read (it grew from 2097152 to 3145728 bytes); try again when no \
+                  process writes to it";
     let calm = format!("{}  calm\n", hex(b"calm"));
     let cases: [(&[&str], String, String); 3] = [
         (&["busy", "calm"], calm.clone(), format!("ringsum: busy: {change}\n")),

@@ -91,7 +91,7 @@ fn malformed_lines_alone() {
     let output = scratch.run(&["-c", "list"]);
     assert_eq!((output.code, output.stdout()), (1, "a: OK\n"));
     assert!(
-        output.stderr.contains("list: 2:") && output.stderr.contains("of SM3"),
+        output.stderr.contains("list: 2:") && output.stderr.contains("its algorithm is SM3"),
         "{}",
         output.stderr
     );
@@ -156,7 +156,7 @@ fn standard_input_has_one_reader() {
     let (scratch, a, _) = files();
     let list = format!("{a}  -\n{a}  a\n");
     let output = scratch.run_with(&["-c"], list.as_bytes());
-    let why = "standard input was read already, and can be read only once";
+    let why = "standard input can be read only once";
     assert_eq!((output.code, output.stdout()), (1, &*format!("-: FAILED ({why})\na: OK\n")));
     // But a list elsewhere may name it.
     scratch.write("list", format!("{a}  -\n"));
@@ -205,8 +205,8 @@ fn digests_that_all_differ_may_be_of_another_algorithm() {
     folder.write("b", "world\n");
     let list = folder.run(&["-a", "sha256", "a", "b"]).stdout().to_owned();
     folder.write("list", &list);
-    let hint = "ringsum: list: no digest without a tag is the BLAKE3 of its file; if they are of SHA256, SHA3-256 \
-                or BLAKE2b-256, say so with -a\n";
+    let hint = "ringsum: list: no checksum without a tag is the BLAKE3 of its file; if they are SHA256, SHA3-256 \
+                or BLAKE2b-256, use -a\n";
     let warning = "ringsum: WARNING: 2 computed checksums did NOT match\n";
     let failed = "a: FAILED\nb: FAILED\n";
     folder.run(&["--check", "list"]).expect(1, failed, &format!("{hint}{warning}"));

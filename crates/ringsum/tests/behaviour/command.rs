@@ -82,14 +82,14 @@ fn keys_and_contexts() {
     scratch.run_with(&["--keyed", "a", "-"], key).expect(
         1,
         &format!("{keyed}  a\n"),
-        "ringsum: -: standard input gave the key, so it cannot be a file, too\n",
+        "ringsum: -: standard input is the key, so it cannot be a file as well\n",
     );
     for (key, found) in [(&b"short"[..], "5"), (b"", "0"), (&[1; 33], "more")] {
         scratch.run_with(&["--keyed", "a"], key).expect(
             1,
             "",
             &format!(
-                "ringsum: the key on standard input must be 32 bytes, and there are {found}\n"
+                "ringsum: the key on standard input must be 32 bytes, not {found}\n"
             ),
         );
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 
-use ringsum::Algorithm;
-use ringsum::checkfile::{Known, Reader, Style, line_around, zero_line_around};
+use ringsum::checkfile::{Hints, LineEnd, Reader, Style, line_around};
+use ringsum::{Algorithm, Options, digest_bytes};
 
 use crate::support::{Output, Scratch, content, run, skip};
 
@@ -32,9 +32,8 @@ fn bytes_of(name: &str) -> Vec<u8> {
 }
 
 fn digest_of(algorithm: Algorithm, name: &str) -> Vec<u8> {
-    let mut hasher = algorithm.hasher();
-    hasher.update(&bytes_of(name));
-    hasher.finish().into_vec()
+    let options = Options { algorithms: algorithm.into(), ..Options::default() };
+    digest_bytes(&bytes_of(name), &options)[0].to_vec()
 }
 
 /// What a tool does in a folder; or `None`, and why is said, if it is not there.
@@ -80,15 +79,14 @@ fn is_read(command: &str, algorithms: &[Algorithm], names: &[&[&str]]) {
     }
     assert_eq!(output.code, 0, "{command}: {output:?}");
     let zero = words.iter().any(|word| matches!(*word, "-z" | "-0"));
-    let mut reader = if zero { Reader::zero() } else { Reader::new() };
-    let known = Known::new(algorithms, algorithms, None);
+    let end = if zero { LineEnd::Nul } else { LineEnd::Newline };
+    let mut reader = Reader::new(Hints::new(algorithms, algorithms, None), end);
     let mut found = BTreeMap::new();
     for line in output.stdout.split_inclusive(|byte| *byte == if zero { 0 } else { b'\n' }) {
         let shown = String::from_utf8_lossy(line);
         let entry = reader.line(line).unwrap_or_else(|why| panic!("{command}: {shown}: {why}"));
         let Some(entry) = entry else { continue };
-        let entry = entry.resolve(&known).unwrap_or_else(|why| panic!("{command}: {shown}: {why}"));
-        let name = String::from_utf8(entry.name.into_owned()).unwrap();
+        let name = String::from_utf8(entry.name).unwrap();
         if let Some(size) = entry.size {
             assert_eq!(size, bytes_of(&name).len() as u64, "{command}: {shown}");
         }
@@ -144,10 +142,9 @@ fn lists_of_b3sum_are_read() {
                 let scratch = files(&PLAIN);
                 let words: Vec<_> = way.split(' ').collect();
                 let Some(output) = tool(&scratch, &words, &PLAIN) else { return };
-                let mut reader = Reader::new();
+                let mut reader = Reader::new(Hints::default(), LineEnd::Newline);
                 for line in output.stdout.split_inclusive(|byte| *byte == b'\n') {
                     let entry = reader.line(line).unwrap().unwrap();
-                    let entry = entry.resolve(&Known::default()).unwrap();
                     assert_eq!((entry.first.algorithm, entry.first.digest.len()), (algorithm, 100));
                 }
             }
@@ -252,14 +249,11 @@ fn lists_of_hashdeep_are_read() {
 fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&str]]) {
     let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());
     let scratch = files(&names);
-    let zero = words.contains(&"-z");
+    let end = if words.contains(&"-z") { LineEnd::Nul } else { LineEnd::Newline };
     let mut list = Vec::new();
     for name in &names {
-        let (before, after) = match zero {
-            true => zero_line_around(name.as_bytes(), style, algorithm),
-            false => line_around(name.as_bytes(), style, algorithm),
-        };
-        let end: &[u8] = if zero { b"\0" } else { b"\n" };
+        let (before, after) = line_around(name.as_bytes(), style, algorithm, end);
+        let end: &[u8] = if end == LineEnd::Nul { b"\0" } else { b"\n" };
         list.extend(
             [&before, hex::encode(digest_of(algorithm, name)).as_bytes(), &after, end].concat(),
         );

@@ -103,8 +103,8 @@ fn a_link_in_the_place_of_a_file_is_named_and_not_followed() {
         // The directory is open since it was listed, and so is what was in it then.
         let expected: Vec<_> =
             ["t/a", "t/c/x"].iter().flat_map(|name| line(b"inside", name.as_bytes())).collect();
-        let said = "ringsum: t/b: replaced: it is a symbolic link now, and was a regular file a \
-                    moment ago\n\
+        let said = "ringsum: t/b: replaced: it was listed as a regular file and is a symbolic \
+                    link now\n\
                     ringsum: 1 file failed, 1 because of changes while reading\n";
         output.expect_bytes(1, &expected, said);
     }

@@ -222,8 +222,8 @@ fn other_bytes_under_the_same_times_are_corrupt() {
         assert_eq!(read, 0);
         let verify = ["-r", "--index=index", "--verify-index", "on"];
         let good = line(&noise(5000), b"on/5000");
-        let said = "ringsum: on/100000: corrupt: its size and its times are those of the index, and \
-                    its bytes are others\n\
+        let said = "ringsum: on/100000: corrupt: its contents differ from those in the index, but its \
+                    size and times do not\n\
                     ringsum: index: 1 unchanged, 0 changed, 0 new, 0 gone, 1 corrupt\n\
                     ringsum: 1 file failed\n";
         // The second time, too: what it should be stays known.
@@ -346,12 +346,12 @@ fn what_is_no_index_is_refused_and_not_touched() {
     assert_eq!(scratch.run(&["--index=i/newer", "t/0"]).code, 0);
     sqlite("i/newer", "PRAGMA user_version = 2");
     let cases = [
-        ("i/folder", "no regular file"),
-        ("i/fifo", "no regular file"),
-        ("i/short", "no SQLite database"),
-        ("i/text", "no SQLite database"),
-        ("i/noise", "no SQLite database"),
-        ("i/foreign", "no index of this program"),
+        ("i/folder", "not a regular file"),
+        ("i/fifo", "not a regular file"),
+        ("i/short", "not a SQLite database"),
+        ("i/text", "not a SQLite database"),
+        ("i/noise", "not a SQLite database"),
+        ("i/foreign", "not an index of this program"),
         ("i/marked", "application id is 0x7"),
         ("i/newer", "format 2"),
         ("i/none/index", "there is no directory i/none"),

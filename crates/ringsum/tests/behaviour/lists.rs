@@ -48,7 +48,7 @@ fn names_from_a_list() {
     output.expect(0, &format!("{a}{stdin}"), "");
     let output = scratch.run_with(&["--files-from", "-"], b"a\n-\nb\n");
     assert_eq!((output.code, output.stdout()), (1, &*format!("{a}{b}")));
-    assert!(output.stderr.contains("-: standard input was read already"), "{}", output.stderr);
+    assert!(output.stderr.contains("-: standard input can be read only once"), "{}", output.stderr);
 }
 
 #[test]
@@ -281,30 +281,30 @@ fn listed() -> (Scratch, String) {
 #[test]
 fn files_that_no_list_has_are_named() {
     let (scratch, ok) = listed();
-    let args = ["--check", "list", "--report-extra", "d"];
+    let args = ["--check", "list", "--report-unlisted", "d"];
     scratch.run(&args).expect(0, &ok, "");
     // By whatever names.
-    scratch.run(&["-c", "list", "--report-extra", "./d/../d/"]).expect(0, &ok, "");
+    scratch.run(&["-c", "list", "--report-unlisted", "./d/../d/"]).expect(0, &ok, "");
     scratch.write("d/sub/.new", "new");
     scratch.write("d/a\nb", "x");
     scratch.shell("mkfifo d/pipe && ln -s one d/link && mkdir d/empty");
-    let warning = "ringsum: WARNING: 2 files are in no list\n";
-    let expected = format!("{ok}\\d/a\\nb: EXTRA\nd/sub/.new: EXTRA\n");
+    let warning = "ringsum: WARNING: 2 files are unlisted\n";
+    let expected = format!("{ok}\\d/a\\nb: UNLISTED\nd/sub/.new: UNLISTED\n");
     scratch.run(&args).expect(1, &expected, warning);
     let mine = scratch.join("d");
-    let expected = expected.replace("d/sub/.new: E", &format!("{}/sub/.new: E", mine.display()));
+    let expected = expected.replace("d/sub/.new: U", &format!("{}/sub/.new: U", mine.display()));
     let expected = expected.replace("\\d/a\\nb", &format!("\\{}/a\\nb", mine.display()));
-    let args = ["-c", "list", "--report-extra", mine.to_str().unwrap()];
+    let args = ["-c", "list", "--report-unlisted", mine.to_str().unwrap()];
     scratch.run(&args).expect(1, &expected, warning);
     // What is said of files that are as they should be has nothing to do with it.
-    let args = ["-c", "list", "--report-extra=d"];
-    let extra = "\\d/a\\nb: EXTRA\nd/sub/.new: EXTRA\n";
+    let args = ["-c", "list", "--report-unlisted=d"];
+    let extra = "\\d/a\\nb: UNLISTED\nd/sub/.new: UNLISTED\n";
     scratch.run(&[&args[..], &["--quiet"]].concat()).expect(1, extra, warning);
     scratch.run(&[&args[..], &["--status"]].concat()).expect(1, "", "");
-    let one = format!("{ok}d/sub/.new: EXTRA\n");
-    let warning = "ringsum: WARNING: 1 file is in no list\n";
+    let one = format!("{ok}d/sub/.new: UNLISTED\n");
+    let warning = "ringsum: WARNING: 1 file is unlisted\n";
     scratch.run(&[&args[..], &["--exclude=a*"]].concat()).expect(1, &one, warning);
-    let two = ["-c", "list", "--report-extra=d/sub", "--report-extra=d/empty"];
+    let two = ["-c", "list", "--report-unlisted=d/sub", "--report-unlisted=d/empty"];
     scratch.run(&two).expect(1, &one, warning);
 }
 
@@ -319,21 +319,21 @@ fn where_missing_files_have_gone() {
     let checked = ok.replace("d/one: OK", &format!("d/one: {gone}"));
     let checked = checked.replace("d/three: OK", &format!("d/three: {gone}"));
     let warnings = "ringsum: WARNING: 2 listed files could not be read\n\
-                    ringsum: WARNING: 2 files are in no list\n";
-    let args = ["--check", "list", "--report-extra", "d"];
-    let moved = "d/one: MOVED to d/new/place\nd/three?: EXTRA\n";
+                    ringsum: WARNING: 2 files are unlisted\n";
+    let args = ["--check", "list", "--report-unlisted", "d"];
+    let moved = "d/one: RENAMED to d/new/place\nd/three?: UNLISTED\n";
     scratch.run(&args).expect(1, &format!("{checked}{moved}"), warnings);
     scratch.run(&[&args[..], &["-j1"]].concat()).expect(1, &format!("{checked}{moved}"), warnings);
     let ignoring = scratch.run(&[&args[..], &["--ignore-missing"]].concat());
-    let warning = "ringsum: WARNING: 2 files are in no list\n";
+    let warning = "ringsum: WARNING: 2 files are unlisted\n";
     ignoring.expect(1, &format!("d/sub/two: OK\n{moved}"), warning);
     let objects = objects(&scratch.run(&[&args[..], &["--json", "--quiet"]].concat()));
     let expected = [
-        json!({"path": "d/one", "status": "moved", "to": "d/new/place"}),
-        json!({"path": "d/three?", "status": "extra"}),
+        json!({"path": "d/one", "status": "renamed", "to": "d/new/place"}),
+        json!({"path": "d/three?", "status": "unlisted"}),
     ];
     assert_eq!(objects[2..], expected);
-    let list = scratch.shell("tr '\\n' '\\0' < list > zero; $R -cz zero --report-extra d");
+    let list = scratch.shell("tr '\\n' '\\0' < list > zero; $R -cz zero --report-unlisted d");
     let expected = format!("{checked}{moved}").replace('\n', "\0");
     list.expect(1, &expected, warnings);
 }
@@ -353,9 +353,9 @@ fn files_that_have_gone_are_known_by_digests_of_any_length() {
             scratch.write("list", list.stdout());
             fs::rename(scratch.join("old"), scratch.join("new")).unwrap();
             let args =
-                ["--check", "list", "--seek", seek, "--ignore-missing", "--report-extra", "new"];
+                ["--check", "list", "--seek", seek, "--ignore-missing", "--report-unlisted", "new"];
             let found = scratch.run(&args);
-            let moved = |name: &String| format!("old/{name}: MOVED to new/{name}\n");
+            let moved = |name: &String| format!("old/{name}: RENAMED to new/{name}\n");
             let moved: String = names.iter().map(moved).collect();
             assert_eq!(found.stdout(), moved, "{length} bytes from {seek} on");
             fs::rename(scratch.join("new"), scratch.join("old")).unwrap();
@@ -366,7 +366,7 @@ fn files_that_have_gone_are_known_by_digests_of_any_length() {
 #[test]
 fn a_folder_that_cannot_be_looked_through_is_a_failure() {
     let (scratch, ok) = listed();
-    let output = scratch.run(&["-c", "list", "--report-extra=nowhere"]);
+    let output = scratch.run(&["-c", "list", "--report-unlisted=nowhere"]);
     assert_eq!((output.code, output.stdout()), (1, &*ok));
     let said = "ringsum: nowhere: No such file or directory (os error 2)\n";
     assert!(output.stderr.starts_with(said), "{}", output.stderr);

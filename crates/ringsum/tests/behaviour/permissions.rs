@@ -66,7 +66,7 @@ fn a_link_to_nowhere_is_not_followed_to_make_an_index() {
     let output = scratch.run(&["-r", "--index", "index", "t"]);
     assert_eq!(output.code, 1);
     assert!(
-        output.stderr.contains("cannot open index index: it is a link that leads nowhere"),
+        output.stderr.contains("cannot open index index: it is a dangling link"),
         "{}",
         output.stderr
     );
@@ -80,7 +80,7 @@ fn hashed() -> String {
     format!("{}  t/a\n", hex(b"a"))
 }
 
-const WARNING: &str = "warning: who can change an index can hide that files have changed";
+const WARNING: &str = "warning: whoever can write to an index can hide changes of files";
 
 #[test]
 fn who_else_can_change_an_index_is_told() {
@@ -91,7 +91,7 @@ fn who_else_can_change_an_index_is_told() {
     for permissions in [0o777, 0o1777] {
         fs::set_permissions(scratch.join("public"), Permissions::from_mode(permissions)).unwrap();
         let said =
-            format!("ringsum: public/index: {WARNING}: everybody can write to its directory\n");
+            format!("ringsum: public/index: {WARNING}: its directory is world-writable\n");
         run("public/index").expect(0, &hashed(), &said);
         symlink("public/index", scratch.join("link")).unwrap();
         run("link").expect(0, &hashed(), &said.replace("public/index", "link"));
@@ -99,7 +99,7 @@ fn who_else_can_change_an_index_is_told() {
     }
     fs::set_permissions(scratch.join("public"), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(scratch.join("public/index"), Permissions::from_mode(0o666)).unwrap();
-    let said = format!("ringsum: public/index: {WARNING}: everybody can write to it\n");
+    let said = format!("ringsum: public/index: {WARNING}: it is world-writable\n");
     run("public/index").expect(0, &hashed(), &said);
 }
 
@@ -121,7 +121,7 @@ fn what_somebody_else_has_put_where_everybody_may_is_refused() {
         let before = files_below(scratch.path());
         let output = run();
         let said = format!(
-            "ringsum: public/{name} belongs to another user (65534), and everybody may make"
+            "ringsum: public/{name} belongs to another user (65534) and is in a world-writable"
         );
         assert!(output.stderr.starts_with(&said) && output.code == 1, "{}", output.stderr);
         assert_eq!(output.stdout(), "");

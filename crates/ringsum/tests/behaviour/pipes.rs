@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use blockring::HugePages;
-use blockring::pipe::{DoubleBuffer, Wait};
 use proptest::prelude::*;
 
 use super::support::*;
+use super::vmsplice::Producer;
 
 /// A run of the command that is fed through a pipe.
 struct Fed {
@@ -176,18 +176,18 @@ fn eight_gibibytes_of_zeros_take_little_memory() {
     let status = format!("/proc/{}/status", run.child.id());
     let pipe = run.pipe.take().unwrap();
     rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20).unwrap();
-    let mut memory = DoubleBuffer::new(pipe, HugePages::Advise).unwrap();
+    let mut producer = Producer::new(pipe, HugePages::Advise);
     let mut peak = 0;
     for part in 0..8 << 10 {
-        memory.to_fill().unwrap();
-        memory.send(1 << 20, Wait::Sleep).unwrap();
+        producer.to_fill();
+        producer.send(1 << 20);
         if part % 1024 == 1023 {
             let status = fs::read_to_string(&status).unwrap();
             let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
             peak = kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
         }
     }
-    drop(memory);
+    drop(producer);
     let mut hasher = blake3::Hasher::new();
     let zeros = vec![0; 1 << 20];
     for _ in 0..8 << 10 {
@@ -201,12 +201,12 @@ fn eight_gibibytes_of_zeros_take_little_memory() {
 fn give_numbers(mut run: Fed, pages: HugePages, pipe_bytes: usize) -> (blake3::Hash, Output) {
     let pipe = run.pipe.take().unwrap();
     rustix::pipe::fcntl_setpipe_size(&pipe, pipe_bytes).unwrap();
-    let mut memory = DoubleBuffer::new(pipe, pages).unwrap();
+    let mut producer = Producer::new(pipe, pages);
     let mut expected = blake3::Hasher::new();
     let mut value = 0_u64;
     let feeder = thread::spawn(move || {
         for i in 0..24 {
-            let half = memory.to_fill().unwrap();
+            let half = producer.to_fill();
             // Now and then less than a half: then the sizes alone do not push out what was sent before.
             let len = if i % 3 == 2 { 5000 } else { half.len() };
             for word in half[..len].chunks_mut(8) {
@@ -214,7 +214,7 @@ fn give_numbers(mut run: Fed, pages: HugePages, pipe_bytes: usize) -> (blake3::H
                 value += 1;
             }
             expected.update(&half[..len]);
-            memory.send(len, Wait::Sleep).unwrap();
+            producer.send(len);
         }
         expected.finalize()
     });
@@ -377,14 +377,14 @@ fn passed_through_and_written_to_files() {
     scratch.write("in", &data);
     let hash = line(&data);
     for (script, way) in [
-        ("cat in | $R --pass-through --explain | cat", "onward   read, write      pipe to pipe"),
-        ("cat in | $R --pass-through=share --explain | cat", "onward   shared pages"),
-        ("cat in | $R -p=share --explain --workers 2 | cat", "onward   shared pages"),
+        ("cat in | $R --pass-through --explain | cat", "tee      read, write      pipe to pipe"),
+        ("cat in | $R --pass-through=share --explain | cat", "tee      shared pages"),
+        ("cat in | $R -p=share --explain --workers 2 | cat", "tee      shared pages"),
         (
             "$R --pass-through --explain < in | cat",
-            "onward   read, write      the input is no pipe",
+            "tee      read, write      the input is not a pipe",
         ),
-        ("cat in | $R -p=share --explain > out; cat out", "the output is no pipe"),
+        ("cat in | $R -p=share --explain > out; cat out", "the output is not a pipe"),
         ("cat in | $R -p=share --explain --tee copy --tee /dev/null | cat; cmp in copy", "2 files"),
         ("cat in | $R -p=copy --explain --tee copy --block-size 1K | cat; cmp in copy", "1 files"),
     ] {
@@ -407,7 +407,7 @@ fn passed_through_and_written_to_files() {
     // A list in the tree that it is of is not in itself.
     let run =
         scratch.shell("mkdir tree; cp in tree; $R -r tree -o tree/list; $R --check tree/list");
-    run.expect(0, "tree/in: OK\n", "ringsum: tree/list: skipped: it is where the hashes go\n");
+    run.expect(0, "tree/in: OK\n", "ringsum: tree/list: skipped: it is the output of this run\n");
 }
 
 #[test]
@@ -439,8 +439,8 @@ fn a_consumer_that_leaves_ends_the_run_without_a_hash() {
         let mut said = run.stderr.lines();
         let first = said.next().unwrap_or_default();
         assert!(
-            first.starts_with("ringsum: standard output: whoever read it has left; ")
-                && first.ends_with(" bytes were consumed until then, and the rest was not"),
+            first.starts_with("ringsum: standard output: its reader has closed it; ")
+                && first.ends_with(" bytes were consumed before, the rest was not"),
             "{script}: {}",
             run.stderr
         );
@@ -477,8 +477,8 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
         "ringsum: /dev/full: No space left on device (os error 28); it holds the first 0 bytes\n";
     run.expect(0, "1\n", &format!("{full}{}", line(&data)));
     let run = scratch.shell("cat in | $R -p > /dev/full; echo $?");
-    let full = "ringsum: standard output: No space left on device (os error 28); 0 bytes were consumed until \
-                then, and the rest was not\n";
+    let full = "ringsum: standard output: No space left on device (os error 28); 0 bytes were consumed before, \
+                the rest was not\n";
     run.expect(0, "1\n", full);
     for (script, why) in [
         ("$R --tee in in", "in: it is the same file as in; nothing was read or written"),
@@ -525,9 +525,9 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
         ("$R --tee old --tee no/such in", "--tee no/such: No such file or directory (os error 2)"),
         (
             "$R --keyed --output old in < in",
-            "the key on standard input must be 32 bytes, and there are more",
+            "the key on standard input must be 32 bytes, not more",
         ),
-        ("$R -p < in >&-", "standard output is closed, and --pass-through writes there"),
+        ("$R -p < in >&-", "standard output is closed, and --pass-through writes to it"),
         ("$R --output no/such in", "no/such: No such file or directory (os error 2)"),
         ("cat in | $R --tee no/such", "--tee no/such: No such file or directory (os error 2)"),
         ("$R -p missing", "missing: No such file or directory (os error 2)"),
@@ -572,7 +572,16 @@ fn non_blocking_ends() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for piece in data.chunks(30_000) {
-                blockring::pipe::put_by_write(feed.as_fd(), piece).unwrap();
+                let mut rest = piece;
+                while !rest.is_empty() {
+                    match (&feed).write(rest) {
+                        Ok(n) => rest = &rest[n..],
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
             }
             drop(feed);
         });

@@ -74,7 +74,7 @@ fn what_is_asked_for_by_name_says_what_is_missing() {
         (&["--engine", "libaio"], &["engine libaio cannot be used", "allow io_setup"]),
         (&["--iopoll"], &["engine io_uring cannot be used", "poll queues"]),
         (&["--sqpoll", "--sqpoll-cpu", "9999"], &["engine io_uring cannot be used"]),
-        (&["--medium", "--engine", "io_uring"], &["engine io_uring cannot be used"]),
+        (&["--bypass-cache", "--engine", "io_uring"], &["engine io_uring cannot be used"]),
     ];
     for (options, parts) in refused {
         let calls = [libc::SYS_io_uring_setup, libc::SYS_io_setup];
@@ -89,9 +89,9 @@ fn what_is_asked_for_by_name_says_what_is_missing() {
     assert_eq!(output.code, 1);
     assert!(output.stderr.contains("is there a processor 9999"), "{}", output.stderr);
     // The others are still hashed.
-    let output = scratch.run_with(&["--medium", "-", "b"], b"x");
+    let output = scratch.run_with(&["--bypass-cache", "-", "b"], b"x");
     assert_eq!((output.code, output.stdout()), (1, &*format!("{}  b\n", hex(b"bbb"))));
-    assert!(output.stderr.contains("cannot be verified here: a pipe"), "{}", output.stderr);
+    assert!(output.stderr.contains("cannot be bypassed here: this is a pipe"), "{}", output.stderr);
 }
 
 #[test]
@@ -157,20 +157,38 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
 }
 
 #[test]
-fn a_file_that_cannot_be_mapped_is_refused_and_not_called_unreadable() {
-    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
-    if !std::path::Path::new(path).exists() {
-        return skip(&format!("a file that cannot be mapped: no {path}"));
+fn pseudo_files_are_read_to_their_end_whatever_the_options() {
+    // Their lengths mean nothing: 4096 bytes, and 0.
+    let paths = ["/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"];
+    let ways: [&[&str]; 12] = [
+        &[],
+        &["--workers=1"],
+        &["--cache=buffered"],
+        &["--cache=direct"],
+        &["--engine=pread"],
+        &["--engine=io_uring"],
+        &["--engine=mmap"],
+        &["--list-bad-ranges"],
+        &["-r"],
+        &["-a", "sha256", "-a", "blake3"],
+        &["--json"],
+        &["--retry-changed=1"],
+    ];
+    for path in paths {
+        let Ok(content) = std::fs::read(path) else {
+            skip(&format!("a pseudo file: no {path}"));
+            continue;
+        };
+        let scratch = Scratch::new();
+        for way in ways {
+            let output = scratch.run(&[way, &[path]].concat());
+            assert_eq!((output.code, &*output.stderr), (0, ""), "{path} {way:?}");
+            assert!(output.stdout().contains(&hex(&content)), "{path} {way:?}: {output:?}");
+        }
+        scratch.write("list", format!("{}  {path}\n", hex(&content)));
+        scratch.run(&["-c", "list"]).expect(0, &format!("{path}: OK\n"), "");
+        let output = scratch.run(&["--bypass-cache", path]);
+        assert_eq!((output.code, output.stdout()), (1, ""));
+        assert!(output.stderr.contains("a pseudo file"), "{}", output.stderr);
     }
-    let said = format!(
-        "ringsum: {path}: engine mmap cannot be used: this file cannot be mapped (ENODEV): its file system has \
-         no pages of it to lend; name no engine, or another\n"
-    );
-    let scratch = Scratch::new();
-    scratch.run(&["--engine=mmap", path]).expect(1, "", &said);
-    scratch.run(&[path]).expect(
-        0,
-        &format!("{}  {path}\n", hex(&std::fs::read(path).unwrap())),
-        "",
-    );
 }

@@ -153,7 +153,7 @@ fn what_was_measured_is_followed_unless_something_is_named() {
     assert_eq!(machine.plan(&["--no-tuned"]), machine.plain);
     let output = machine.run(&["--block-size", "256K"]);
     let line = line(&output, "block");
-    assert!(line.contains("256 KiB") && line.ends_with("asked for"), "{line}");
+    assert!(line.contains("256 KiB") && line.ends_with("explicit"), "{line}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Places that cannot be read: which bytes they are, whatever reads them, and `--map-errors`. A loop device
+//! Places that cannot be read: which bytes they are, whatever reads them, and `--list-bad-ranges`. A loop device
 //! whose backing file was shortened gives real errors; that needs root. What cannot be set up is skipped,
 //! and said.
 
@@ -232,11 +232,11 @@ fn a_map_names_every_bad_range_and_prints_no_hash() {
         for way in [&["--cache=direct"][..], &["--cache=buffered"], &[]] {
             cool_all(setup);
             let output =
-                setup.scratch.run(&[&["--map-errors", "on/t/file", "calm/00"], way].concat());
+                setup.scratch.run(&[&["--list-bad-ranges", "on/t/file", "calm/00"], way].concat());
             output.expect(1, calm.split_inclusive('\n').next().unwrap(), &said);
         }
         cool_all(setup);
-        let output = setup.scratch.run(&["-r", "--map-errors", "--json", "on/t", "calm"]);
+        let output = setup.scratch.run(&["-r", "--list-bad-ranges", "--json", "on/t", "calm"]);
         assert_eq!(output.code, 1);
         let objects: Vec<serde_json::Value> =
             output.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -267,14 +267,13 @@ fn a_map_of_what_can_be_read_is_its_hash() {
         lines.push_str(&format!("{}  {name}\n", hex(&content)));
     }
     let mut args: Vec<&str> = names.iter().map(|name| &**name).collect();
-    args.push("--map-errors");
+    args.push("--list-bad-ranges");
     setup.scratch.run(&args).expect(0, &lines, "");
     let version = fs::read("/proc/version").unwrap();
     let line = format!("{}  /proc/version\n", hex(&version));
-    setup.scratch.run(&["--map-errors", "/proc/version"]).expect(0, &line, "");
-    let why = "ringsum: -: --map-errors goes on after a failed read, and a pipe has no places to go on \
-               from\n";
-    setup.scratch.run_with(&["--map-errors", "-"], b"x").expect(1, "", why);
+    setup.scratch.run(&["--list-bad-ranges", "/proc/version"]).expect(0, &line, "");
+    let why = "ringsum: -: --list-bad-ranges needs a seekable file, and this is a pipe\n";
+    setup.scratch.run_with(&["--list-bad-ranges", "-"], b"x").expect(1, "", why);
     let folder = "ringsum: .: Is a directory (os error 21)\n";
-    setup.scratch.run(&["--map-errors", "."]).expect(1, "", folder);
+    setup.scratch.run(&["--list-bad-ranges", "."]).expect(1, "", folder);
 }

@@ -20,7 +20,7 @@ pub(crate) const DEVICES: Group = Group {
             run: |trial| cut_device(trial, "on", Must::Fail),
         },
         Fault {
-            name: "a device whose second half is gone, with --map-errors",
+            name: "a device whose second half is gone, with --list-bad-ranges",
             run: |trial| cut_device(trial, "off", Must::Map),
         },
         Fault { name: "a file on ext4, whose second half is gone below", run: cut_file },

@@ -20,7 +20,7 @@ mod signals;
 #[expect(dead_code, reason = "shared with other tests")]
 mod support;
 mod table;
-mod troubles;
+mod kinds;
 
 use std::fs;
 use std::path::Path;
@@ -28,8 +28,8 @@ use std::path::Path;
 use table::Group;
 
 const GROUPS: [Group; 7] = [
-    troubles::GROUP,
-    troubles::BELOW_OVERLAY,
+    kinds::GROUP,
+    kinds::BELOW_OVERLAY,
     images::DEVICES,
     images::FILE_SYSTEMS,
     changes::GROUP,

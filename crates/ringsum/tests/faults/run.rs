@@ -32,7 +32,7 @@ pub(crate) enum Must {
     HashWithAuto,
     /// An error.
     Fail,
-    /// An error, and with `--map-errors` all ranges that cannot be read: within `at`.
+    /// An error, and with `--list-bad-ranges` all ranges that cannot be read: within `at`.
     Map,
     /// Its hash or an error.
     Either,
@@ -83,7 +83,7 @@ impl<'a> Case<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         take_signals(&mut command);
         if must == Must::Map {
-            command.arg("--map-errors");
+            command.arg("--list-bad-ranges");
         }
         if engine != "auto" {
             command.args(["--engine", engine]);
@@ -257,7 +257,7 @@ impl<'a> Case<'a> {
             // The command line is refused.
             return match (ended, hashes + goods) {
                 (Ends::Code(2), 0) => Ok("exit 2".to_owned()),
-                _ => Err("--map-errors with an engine that is named".to_owned()),
+                _ => Err("--list-bad-ranges with an engine that is named".to_owned()),
             };
         }
         let number = |text: &str| text.parse::<u64>().ok();

@@ -145,7 +145,7 @@ killed. In the table:
 | error at N: WHAT | the read that starts at byte N failed, and no other place would do better: no hash, exit status 1 |
 | error: WHAT | no hash, exit status 1 |
 | shrank, grew, changed | it is said that the file changed so while it was read: no hash, exit status 1 |
-| unreadable: N to M | `--map-errors` names these bytes: no hash, exit status 1; with an engine, the command line is refused: exit 2 |
+| unreadable: N to M | `--list-bad-ranges` names these bytes: no hash, exit status 1; with an engine, the command line is refused: exit 2 |
 | refused | the engine cannot be had so, and was asked for by name: no hash, exit status 1 |
 | said | what is wrong with standard output is said, exit status 1 |
 | ended | SIGINT ended it |

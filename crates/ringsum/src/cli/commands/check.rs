@@ -105,14 +105,9 @@ fn check_lists(
     let threads = shares.threads(threads);
     let comes_slowly = bytes == u64::MAX;
     let ahead = StatAhead::new(lines, comes_slowly, shares.names_bytes(), CheckLine::bytes);
-    session.progress.expect_files();
     let reported = thread::scope(|scope| {
         let jobs = ahead.start(scope, threads, |line: CheckLine| job_of(session, line));
-        let jobs = jobs.inspect(|job| {
-            if job.as_ref().is_some_and(|job| job.file.is_some()) {
-                session.progress.add_found();
-            }
-        });
+        let jobs = trees::counted(session, jobs);
         let tag_bytes = |CheckTag(line, _): &CheckTag| line.bytes();
         let report = |outcome| checker.report(outcome);
         hash_in_parallel(session, jobs, tag_bytes, None, report, &|| ())

@@ -118,10 +118,10 @@ impl Inputs {
         read.map_err(|error| anyhow::anyhow!("the key on standard input: {error}"))?;
         bytes.as_slice().try_into().map_err(|_| {
             let found = match bytes.len() {
-                33 => "longer".to_owned(),
-                n => format!("{n}"),
+                33 => "more".to_owned(),
+                n => n.to_string(),
             };
-            anyhow::anyhow!("the key on standard input must be 32 bytes, but is {found}")
+            anyhow::anyhow!("the key on standard input must be 32 bytes, not {found}")
         })
     }
 

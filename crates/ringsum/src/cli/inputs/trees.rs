@@ -149,7 +149,6 @@ pub(crate) fn with_jobs<R>(
     let name_bytes = |name: &io::Result<PathBuf>| name.as_ref().map_or(0, |name| name_bytes(name));
     let comes_slowly = count.is_none() && !is_regular(list);
     let ahead = StatAhead::new(names, comes_slowly, shares.names_bytes(), name_bytes);
-    session.progress.expect_files();
     thread::scope(|scope| {
         let threads = count.map_or(STAT_THREADS, |count| STAT_THREADS.min(1 + count / 8));
         let threads = shares.threads(threads);
@@ -159,20 +158,24 @@ pub(crate) fn with_jobs<R>(
             Some(Err(error)) => JobsOrPause::Jobs(one(failed(list, &error))),
             None => JobsOrPause::Pause(true),
         });
-        let progress = &session.progress;
-        let mut counted = jobs.inspect(|job| {
-            if job.as_ref().is_some_and(|job| job.file.is_some()) {
-                progress.add_found();
-            }
-        });
-        let mut jobs = std::iter::from_fn(|| {
-            let job = counted.next();
-            if job.is_none() {
-                progress.set_complete();
-            }
-            job
-        });
-        Ok(run(&mut jobs))
+        Ok(run(&mut counted(session, jobs)))
+    })
+}
+
+/// Counts the files of jobs as they come, for the progress bar.
+pub(crate) fn counted<T>(
+    session: &Session<'_>,
+    mut jobs: impl Iterator<Item = Option<Job<T>>>,
+) -> impl Iterator<Item = Option<Job<T>>> {
+    session.progress.expect_files();
+    std::iter::from_fn(move || {
+        let job = jobs.next();
+        match &job {
+            None => session.progress.set_complete(),
+            Some(Some(Job { file: Some(_), .. })) => session.progress.add_found(),
+            Some(_) => {}
+        }
+        job
     })
 }
 

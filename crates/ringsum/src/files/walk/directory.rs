@@ -254,14 +254,14 @@ fn open_directory_at(
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// What has become of a directory that was listed, where it is not there any more and something else is.
+/// What has replaced a directory that was listed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Swapped {
     /// Another directory.
-    #[error("replaced: another directory has taken this one's place")]
+    #[error("replaced: it is not the directory that was listed")]
     Directory,
-    /// A link, or what is no directory at all.
-    #[error("replaced: it was a directory a moment ago, and is none now (a link is not followed)")]
+    /// A link, or something that is not a directory.
+    #[error("replaced: it was listed as a directory and is not one now (links are not followed)")]
     NoDirectory,
 }
 

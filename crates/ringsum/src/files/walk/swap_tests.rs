@@ -113,7 +113,7 @@ fn a_directory_that_is_swapped_before_it_is_read_is_not_read() {
     symlink("../outside/d", root.join("d")).unwrap();
     let failed = walk.next().unwrap();
     let Kind::Failed(error) = failed.kind() else { panic!("{failed:?}") };
-    assert!(error.to_string().starts_with("replaced: it was a directory"), "{error}");
+    assert!(error.to_string().starts_with("replaced: it was listed as a directory"), "{error}");
     assert!(walk.next().is_none());
 }
 

@@ -311,7 +311,7 @@ fn what_changes_meanwhile_is_an_error_and_never_something_else() {
     let options = WalkOptions { threads: 0, directories: true, ..Default::default() };
     let mut walk = Walk::new(root.path(), &options).unwrap();
     assert_eq!(describe(&walk.next().unwrap()), "gone Directory");
-    let replaced = "link replaced: it was a directory a moment ago, and is none now (a link is not \
+    let replaced = "link replaced: it was listed as a directory and is not one now (links are not \
                     followed)";
     fs::remove_dir_all(path("gone")).unwrap();
     fs::rename(path("link"), path("moved")).unwrap();

@@ -1,4 +1,4 @@
-//! `--medium`: what the medium holds and not what the page cache has of it, or why that cannot be had.
+//! `--bypass-cache`: what the medium holds and not what the page cache has of it, or why that cannot be had.
 //! Most of it needs root, for loop devices and mounts. What cannot be set up is skipped, and said.
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::mounting::{Setup, noise};
 use crate::support::hex;
 
 fn attempt(what: &str, test: impl FnOnce(&mut Setup) -> Result<(), String>) {
-    crate::mounting::attempt(&format!("--medium, {what}"), |setup| {
+    crate::mounting::attempt(&format!("--bypass-cache, {what}"), |setup| {
         setup.scratch.write("empty", "");
         test(setup)
     });
@@ -28,7 +28,7 @@ impl Setup {
             return Err("the build is not on ext4, XFS or btrfs on a disk".to_owned());
         }
         self.scratch.write("probe", noise(100_000));
-        let said = self.scratch.run(&["--medium", "probe"]).stderr;
+        let said = self.scratch.run(&["--bypass-cache", "probe"]).stderr;
         (!said.contains("needs Linux 6.1")).then_some(file_system == known[2]).ok_or(said)
     }
 
@@ -57,10 +57,10 @@ impl Setup {
     /// That a file is refused for a reason, and another one still hashed.
     #[track_caller]
     fn refuses(&self, path: &str, why: &str) {
-        let output = self.scratch.run_with(&["--medium", path, "empty"], b"in the pipe");
+        let output = self.scratch.run_with(&["--bypass-cache", path, "empty"], b"in the pipe");
         let line = format!("{}  empty\n", hex(b""));
         assert_eq!((output.code, output.stdout()), (1, &*line), "{}", output.stderr);
-        let start = format!("ringsum: {path}: what the medium holds cannot be verified here: ");
+        let start = format!("ringsum: {path}: the page cache cannot be bypassed here: ");
         let said = output.stderr.strip_prefix(&start).expect(&output.stderr);
         assert!(said.contains(why) && said.lines().count() == 1, "{said}");
     }
@@ -94,11 +94,11 @@ fn a_file_on_a_disk_is_read_from_it() {
             let content = noise(len);
             // Just written; then clean, but in the page cache; then out of it.
             let file = File::open(setup.scratch.write("file", &content)).unwrap();
-            setup.hashes("--medium", "file", &content);
+            setup.hashes("--bypass-cache", "file", &content);
             file.sync_all().unwrap();
-            setup.hashes("--medium", "file", &content);
+            setup.hashes("--bypass-cache", "file", &content);
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-            let explained = setup.scratch.shell("$R --medium --explain < file");
+            let explained = setup.scratch.shell("$R --bypass-cache --explain < file");
             assert_eq!(explained.stdout(), format!("{}  -\n", hex(&content)));
             assert!(explained.stderr.contains("\n  cache    direct "), "{}", explained.stderr);
         }
@@ -111,7 +111,7 @@ fn what_has_no_medium_is_refused() {
     attempt("what has no medium", |setup| {
         setup.refuses("-", "a pipe");
         setup.refuses("/dev/zero", "a character device");
-        setup.refuses("/proc/self/status", "does not say how long it is");
+        setup.refuses("/proc/self/status", "a pseudo file");
         setup.tool("stat -f -c %T /dev/shm | grep -x tmpfs")?;
         let file = tempfile::NamedTempFile::new_in("/dev/shm").map_err(|e| e.to_string())?;
         file.as_file().set_len(1 << 20).unwrap();
@@ -123,7 +123,7 @@ fn what_has_no_medium_is_refused() {
 #[test]
 fn a_file_system_above_another_is_refused() {
     let overlay = "mount -t overlay -o lowerdir=below,upperdir=above,workdir=work none";
-    for (line, why) in [(overlay, "overlayfs"), ("bindfs below", "a FUSE file system")] {
+    for (line, why) in [(overlay, "overlayfs"), ("bindfs below", "a FUSE server")] {
         attempt(why, |setup| {
             setup.tool("mkdir below above work")?;
             setup.write("below/file", &noise(5000));
@@ -141,7 +141,7 @@ fn what_ext4_journals_or_has_in_the_inode_is_refused() {
         setup.refuses("on/file", "data=journal");
         setup.tool("umount on")?;
         setup.tool(&format!("mount {device} on"))?;
-        setup.hashes("--medium", "on/file", &noise(5000));
+        setup.hashes("--bypass-cache", "on/file", &noise(5000));
         setup.write("on/tiny", b"in the inode");
         setup.refuses("on/tiny", "in its inode");
         Ok(())
@@ -154,7 +154,7 @@ fn what_btrfs_compresses_or_inlines_is_refused() {
         setup.make_over_disk("mkfs.btrfs -q", 128, "compress-force", "on")?;
         // Not on the disk yet when it is looked at.
         setup.scratch.write("on/noise", noise(1_000_000));
-        setup.hashes("--medium", "on/noise", &noise(1_000_000));
+        setup.hashes("--bypass-cache", "on/noise", &noise(1_000_000));
         setup.scratch.write("on/text", "compress me ".repeat(100_000));
         setup.refuses("on/text", "compressed");
         setup.scratch.write("on/tiny", "in the metadata");
@@ -162,7 +162,7 @@ fn what_btrfs_compresses_or_inlines_is_refused() {
         // More extents than are asked for at once, and only then one that is compressed.
         let file = File::create_new(setup.scratch.join("on/sparse")).unwrap();
         (0..200).for_each(|i| file.write_all_at(&noise(4096), i * 8192).unwrap());
-        setup.hashes("--medium", "on/sparse", &fs::read(setup.scratch.join("on/sparse")).unwrap());
+        setup.hashes("--bypass-cache", "on/sparse", &fs::read(setup.scratch.join("on/sparse")).unwrap());
         file.write_all_at(&[7; 128 << 10], 200 * 8192).unwrap();
         setup.refuses("on/sparse", "compressed");
         Ok(())
@@ -182,11 +182,11 @@ fn follows(
     let file = File::open(setup.scratch.join(path)).unwrap();
     let _locked = Locked::new(&file, old.len())?;
     setup.hashes(buffered, path, old);
-    setup.hashes("--medium", path, old);
+    setup.hashes("--bypass-cache", path, old);
     let new = setup.change(old);
     setup.hashes(buffered, path, old);
     for options in engines {
-        setup.hashes(&format!("--medium {options}"), path, &new);
+        setup.hashes(&format!("--bypass-cache {options}"), path, &new);
     }
     setup.hashes(buffered, path, old);
     setup.tool(&format!("losetup --direct-io=off {device}"))?;
@@ -238,7 +238,7 @@ fn a_change_below_btrfs_is_seen() {
         setup.make_over_disk("mkfs.btrfs -q", 128, "rw", "on")?;
         setup.write("on/file", &noise(100_000));
         for engine in &ENGINES[2..] {
-            let line = format!("--medium {engine} on/file");
+            let line = format!("--bypass-cache {engine} on/file");
             let output = setup.scratch.run(&line.split_whitespace().collect::<Vec<_>>());
             assert_eq!((output.code, output.stdout()), (1, ""), "{line}");
             assert!(output.stderr.contains("pinned memory"), "{}", output.stderr);

@@ -165,7 +165,7 @@ pub(crate) const GROUP: Group = Group {
             run: |trial| claims(trial, Through::Nothing, 1000),
         },
         Fault {
-            name: "ENODATA in the middle, with --map-errors",
+            name: "ENODATA in the middle, with --list-bad-ranges",
             run: |trial| maps(trial, Through::Nothing, MIDDLE),
         },
         Fault {
@@ -261,7 +261,7 @@ pub(crate) const BELOW_OVERLAY: Group = Group {
             run: |trial| claims(trial, Through::Overlay, 1000),
         },
         Fault {
-            name: "ENODATA in the middle, below an overlay, with --map-errors",
+            name: "ENODATA in the middle, below an overlay, with --list-bad-ranges",
             run: |trial| maps(trial, Through::Overlay, MIDDLE),
         },
         Fault {
@@ -417,7 +417,7 @@ fn becomes_for(
     each_file(trial, how, make)
 }
 
-/// The bytes in `at` cannot be read, and `--map-errors` says just that.
+/// The bytes in `at` cannot be read, and `--list-bad-ranges` says just that.
 fn maps(trial: &Trial<'_>, through: Through, at: Range<u64>) -> Result<(), String> {
     let trouble = || Trouble::Fails { at: at.clone(), errno: libc::ENODATA, times: ALWAYS };
     each(trial, Must::Map, Some(at.clone()), through, trouble)
