@@ -134,7 +134,9 @@ proptest! {
                     let gone: Vec<_> =
                         old.into_iter().filter(|key| !found.contains(key)).collect();
                     prop_assert_eq!(index.finish_tree().unwrap(), gone.len() as u64);
-                    gone.iter().for_each(|key| drop(rows.remove(key)));
+                    gone.iter().for_each(|key| {
+                        rows.remove(key);
+                    });
                 }
             }
         }
