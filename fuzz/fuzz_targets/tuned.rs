@@ -1,4 +1,8 @@
 //! Files of settings, read and written.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ringsum::fuzzed::tuned(data));
+#[path = "../checks/ringsum.rs"]
+#[allow(dead_code)]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::tuned(data));

@@ -72,11 +72,14 @@ mod sys;
 
 pub use crate::core::{buffer::Buffer, rate_limit::RateLimit};
 pub use config::{
-    AllowMmap, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Io, IoPriority, Memory,
-    Observe, Order, Uring, Wait,
+    AllowMmap, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Io, IoPriority,
+    Memory, Observe, Order, Uring, Wait,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Precision};
-pub use observe::{stats::{Latency, Stats}, trace::Trace};
+pub use observe::{
+    stats::{Latency, Stats},
+    trace::Trace,
+};
 pub use pipe::tee::{Tee, TeeMode};
 pub use plan::{Plan, RunOptions, choose::Choice, tuning::Tuning};
 pub use run::{

@@ -304,7 +304,9 @@ fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
                  allowed to use it?"
             )
         }
-        (_, Some(libc::EPERM)) if knobs.sqpoll.is_some() && set_up(2, &Uring::default()).is_ok() => {
+        (_, Some(libc::EPERM))
+            if knobs.sqpoll.is_some() && set_up(2, &Uring::default()).is_ok() =>
+        {
             format!("io_uring_setup with SQPOLL: {error}; before Linux 5.11 it needs CAP_SYS_ADMIN")
         }
         _ => explain("io_uring_setup", error),

@@ -7,11 +7,11 @@ use super::profile::{Cost, Profile};
 use super::tuning::Tuning;
 pub(super) use crate::config::size;
 use crate::config::{
-    BLOCK_BYTES_MAX, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order,
-    Uring, Wait, stride_bytes,
+    BLOCK_BYTES_MAX, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Uring,
+    Wait, stride_bytes,
 };
-use crate::error::ErrorKind;
 use crate::core::rate_limit::RateLimit;
+use crate::error::ErrorKind;
 use crate::source::SourceKind;
 use crate::source::facts::Facts;
 use crate::source::file_system::Storage;

@@ -18,19 +18,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 
-pub(crate) use self::choose::{RingPlan, Start, with_fallback};
 use self::choose::{Choice, System, decide};
+pub(crate) use self::choose::{RingPlan, Start, with_fallback};
 pub(crate) use self::profile::BUILT_IN;
 use self::stream::{StreamFacts, decide_stream};
 use self::tuning::Tuning;
 use crate::config::{CacheMode, Config, IoPriority, Order, SLOT_ALIGN_BYTES};
+use crate::core::rate_limit::RateLimit;
 use crate::engine::{io_uring, libaio};
 use crate::error::{Error, ErrorKind};
 use crate::observe::stats::{Recording, Stats};
 use crate::observe::trace::Trace;
 use crate::pipe::enlarge_pipe;
 use crate::pipe::tee::Tee;
-use crate::core::rate_limit::RateLimit;
 use crate::source::facts::{self, Facts};
 use crate::source::file_system::{Storage, file_system_block_bytes};
 use crate::source::{Source, SourceKind};
@@ -294,9 +294,9 @@ impl Plan {
                 true => sys::RWF_DONTCACHE,
                 false => 0,
             },
-            small_slab_bytes: run.small_bytes.map_or(SMALL_SLAB_BYTES, |bytes| {
-                bytes.min(SMALL_SLAB_BYTES.into()) as u32
-            }),
+            small_slab_bytes: run
+                .small_bytes
+                .map_or(SMALL_SLAB_BYTES, |bytes| bytes.min(SMALL_SLAB_BYTES.into()) as u32),
         };
         Ok(Plan {
             ring,

@@ -35,7 +35,9 @@ pub(super) struct StreamFacts {
 /// Refuses explicit options that a stream cannot have.
 pub(super) fn refuse_explicit(source: &Source, config: &Config) -> Result<(), ErrorKind> {
     let what = match source.kind() {
-        crate::source::SourceKind::File if source.is_pseudo() => "a pseudo file, whose content the kernel makes up",
+        crate::source::SourceKind::File if source.is_pseudo() => {
+            "a pseudo file, whose content the kernel makes up"
+        }
         kind if kind.is_seekable() => "a file that is read from its file position to its end",
         kind => kind.name(),
     };

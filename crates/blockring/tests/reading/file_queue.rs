@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use blockring::{
-    Block, BoxError, CacheMode, Change, Config, EngineKind, ErrorKind, FileQueue, Plan,
-    ReaderKind, RunOptions, Source,
+    Block, BoxError, CacheMode, Change, Config, EngineKind, ErrorKind, FileQueue, Plan, ReaderKind,
+    RunOptions, Source,
 };
 
 use super::skip;

@@ -412,10 +412,7 @@ fn a_file_that_ends_before_its_length_is_not_read_for_ever() {
         let source = Source::open(&scratch.0).unwrap();
         scratch.open_to_write().set_len(10).unwrap();
         let error = run(&source, &|_| Ok(())).expect_err(name);
-        assert!(
-            matches!(error.kind, ErrorKind::Changed(Change::Shrank { .. })),
-            "{name}: {error}"
-        );
+        assert!(matches!(error.kind, ErrorKind::Changed(Change::Shrank { .. })), "{name}: {error}");
     });
 }
 

@@ -6,9 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::thread;
 
-use blockring::{
-    Config, EngineKind, ErrorKind, Order, Plan, RunOptions, Source, Tee, TeeMode,
-};
+use blockring::{Config, EngineKind, ErrorKind, Order, Plan, RunOptions, Source, Tee, TeeMode};
 
 use super::{Scratch, content, plan};
 

@@ -26,9 +26,11 @@ mod write;
 
 use std::borrow::Cow;
 
-pub use read::Reader;
-pub use resolve::{Hints, others_of};
-pub use write::{Style, escape, line_around};
+pub use self::{
+    read::Reader,
+    resolve::{Hints, others_of},
+    write::{Style, escape, line_around},
+};
 
 use crate::Algorithm;
 
@@ -39,14 +41,15 @@ pub(crate) const DIGEST_BYTES_MIN: usize = 16;
 /// the longest name that Linux opens, twice over.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// How lines end.
+/// How lines end: `end as u8` is the byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
 pub enum LineEnd {
     /// With a newline. Special characters of names are escaped.
     #[default]
-    Newline,
+    Newline = b'\n',
     /// With NUL. Nothing in a name is escaped.
-    Nul,
+    Nul = 0,
 }
 
 /// A line: one file and the digests that it should have.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use super::digits;
+use super::resolve::Hints;
 use super::tags::{Tag, tag};
 use super::write::XXH3_PREFIX;
-use super::resolve::Hints;
 use super::{LINE_BYTES_MAX, Line, LineEnd, Malformed, ParsedDigest, ParsedLine};
 use crate::Algorithm;
 
@@ -15,7 +15,8 @@ use crate::Algorithm;
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
     hints: Hints,
-    end: LineEnd,
+    /// How its lines end.
+    pub end: LineEnd,
     /// The columns before the name, once a line has listed them.
     columns: Vec<Column>,
     /// The further shapes of lines that GNU's tools read, if they are to be read.
@@ -78,14 +79,6 @@ impl Reader {
     #[must_use]
     pub fn gnu(self, bytes: RangeInclusive<usize>) -> Reader {
         Reader { gnu: Some(Gnu { bytes: bytes.into_inner(), gap: None }), ..self }
-    }
-
-    /// The byte that ends a line.
-    pub fn end_byte(&self) -> u8 {
-        match self.end {
-            LineEnd::Newline => b'\n',
-            LineEnd::Nul => 0,
-        }
     }
 
     /// Reads the next line, with or without its end.

@@ -23,7 +23,9 @@ pub(super) fn tag(word: &[u8]) -> Option<Tag> {
         b"MD5" => Algorithm::Md5,
         b"SHA3-256" => Algorithm::Sha3_256,
         // The last two are those of OpenSSL 1.1 and 3.
-        b"BLAKE2b" | b"BLAKE2b512" | b"BLAKE2B-512" => Algorithm::Blake2b(crate::hash::algorithm::BLAKE2B_BYTES),
+        b"BLAKE2b" | b"BLAKE2b512" | b"BLAKE2B-512" => {
+            Algorithm::Blake2b(crate::hash::algorithm::BLAKE2B_BYTES)
+        }
         b"CRC32C" => Algorithm::Crc32c,
         _ => return blake2b(word).or_else(|| xxhash(word)),
     };

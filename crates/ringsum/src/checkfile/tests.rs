@@ -323,7 +323,8 @@ fn lists_of_hashdeep() {
     };
     assert_eq!(reader.parse(row.as_bytes()), Ok(Some(entry.clone())));
     // Of those that are accepted.
-    let accepting = |accepted: &[Algorithm]| entry.clone().resolve(&Hints::new(&[], accepted, None));
+    let accepting =
+        |accepted: &[Algorithm]| entry.clone().resolve(&Hints::new(&[], accepted, None));
     let sha256 = accepting(&[Algorithm::Sha256]).unwrap();
     assert_eq!((sha256.first.algorithm, sha256.more.len()), (Algorithm::Sha256, 0));
     assert_eq!(accepting(&[]).unwrap().more.len(), 2);

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use ringsum::Algorithm;
 use ringsum::checkfile::{Hints, LineEnd, Reader};
-use ringsum::{Algorithm, BLAKE2B_BYTES};
 
 use super::args::Args;
 use super::args::values::AlgorithmArg;
@@ -35,7 +35,7 @@ const APPLETS: [Applet; 12] = [
     Applet::new("sha224sum", Algorithm::Sha224),
     Applet::new("sha1sum", Algorithm::Sha1),
     Applet::new("md5sum", Algorithm::Md5),
-    Applet::new("b2sum", Algorithm::Blake2b(BLAKE2B_BYTES)),
+    Applet::new("b2sum", Algorithm::Blake2b(64)),
     Applet::xxh("xxhsum", Algorithm::Xxh64),
     Applet::xxh("xxh32sum", Algorithm::Xxh32),
     Applet::xxh("xxh64sum", Algorithm::Xxh64),
@@ -76,7 +76,7 @@ impl Applet {
         }
         let reader = Reader::new(Hints::new(&[], &[self.algorithm], None), LineEnd::Newline);
         match self.algorithm {
-            Algorithm::Blake2b(_) => reader.gnu(1..=BLAKE2B_BYTES.into()),
+            Algorithm::Blake2b(longest) => reader.gnu(1..=longest.into()),
             other => reader.gnu(other.bytes()..=other.bytes()),
         }
     }
@@ -162,7 +162,9 @@ impl Applet {
                     .short('H')
                     .value_name("N")
                     .value_parser(["0", "1", "2", "3", "32", "64", "128"])
-                    .help("algorithm: 0 or 32, 1 or 64 (the default of xxhsum), 2 or 128, 3 for XXH3"),
+                    .help(
+                        "algorithm: 0 or 32, 1 or 64 (the default of xxhsum), 2 or 128, 3 for XXH3",
+                    ),
             );
         }
         if matches!(self.algorithm, Algorithm::Blake2b(_)) {

@@ -40,7 +40,7 @@ fn meaning(text: &str) -> u64 {
 pub(crate) fn list(data: &[u8]) {
     for end in [LineEnd::Newline, LineEnd::Nul] {
         let reader = Reader::new(Hints::default(), end);
-        let end = reader.end_byte();
+        let end = reader.end as u8;
         let names: Vec<PathBuf> = Names::new(data, end).map(Result::unwrap).collect();
         let expected = data.split(|byte| *byte == end).filter(|name| !name.is_empty());
         assert!(names.iter().map(|name| name.as_os_str().as_encoded_bytes()).eq(expected));
@@ -52,7 +52,7 @@ fn check_lines(data: &[u8], mut reader: Reader) {
     let mut lines = CheckLines::new(7, Path::new("list"), data, reader.clone());
     let mut files = 0;
     let text = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data);
-    let end = reader.end_byte();
+    let end = reader.end as u8;
     for (line, number) in text.split(|byte| *byte == end).zip(1..) {
         match reader.line(line) {
             Ok(None) => {}
@@ -164,7 +164,8 @@ fn read_and_write(index: &mut Index) {
     // A new record is found, or not; the old one is not found in its place.
     let new = |i: u64| record(i + 1000);
     let written = (0..RECORDS).step_by(3).try_for_each(|i| index.put(&path(i), new(i)));
-    let written = written.and_then(|()| index.remove(&path(1))).and_then(|()| index.flush(Duration::ZERO));
+    let written =
+        written.and_then(|()| index.remove(&path(1))).and_then(|()| index.flush(Duration::ZERO));
     for i in 0..RECORDS {
         if let Ok(Some(found)) = index.get(&path(i)) {
             assert!(found == record(i) || found == new(i), "the record of another file");

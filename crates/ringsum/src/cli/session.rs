@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use blockring::{Choice, Config, Plan, RunOptions, Source, Trace};
-use ringsum::files::{BadRanges, Failure, Hashed, supports_sharing};
-use ringsum::{Algorithms, Digests, Mode, Options};
+use ringsum::files::{Failure, Hashed, supports_sharing};
+use ringsum::{Algorithms, BadRanges, Digests, Mode, Options};
 
 use super::args::Args;
 use super::commands::bad_ranges;
@@ -25,6 +25,9 @@ use super::settings::Settings;
 /// that users wait for a prompt.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(8);
+
+/// How every trace starts, and hardly any other file.
+const TRACE_START: &[u8] = b"[\n{\"pid\":";
 
 /// One invocation.
 pub(crate) struct Session<'a> {
@@ -55,7 +58,7 @@ impl From<DigestError> for Failure {
     fn from(error: DigestError) -> Failure {
         match error {
             DigestError::Hash(error) => error.into(),
-            DigestError::Input(InputError::Blockring(error)) => Failure::Read(error.into_parts().1),
+            DigestError::Input(InputError::Blockring(error)) => Failure::Read(error.kind),
             DigestError::Unreadable(ranges) => Failure::Unreadable(ranges),
             error @ (DigestError::Input(_) | DigestError::NotSeekable(_)) => {
                 Failure::Other(error.to_string())
@@ -123,8 +126,8 @@ impl<'a> Session<'a> {
 
     /// How plans of single inputs are made.
     pub(crate) fn run_options(&self) -> RunOptions<'_> {
-        let (tunings, trace) = (self.settings.tunings.as_ref(), self.trace.as_ref());
-        RunOptions { tunings, trace, ..RunOptions::default() }
+        let (tuning, trace) = (self.settings.tuning.as_deref(), self.trace.as_ref());
+        RunOptions { tuning, trace, ..RunOptions::default() }
     }
 
     pub(crate) fn algorithms(&self) -> &Algorithms {
@@ -268,8 +271,8 @@ pub(crate) fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
 fn create_trace(path: &Path) -> io::Result<Trace> {
     if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
         let mut start = Vec::new();
-        File::open(path)?.take(Trace::START.len() as u64).read_to_end(&mut start)?;
-        if start != Trace::START {
+        File::open(path)?.take(TRACE_START.len() as u64).read_to_end(&mut start)?;
+        if start != TRACE_START {
             let why = "the file exists and is not a trace; use another name";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }

@@ -3,12 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-use blockring::{AllowMmap, Config, EngineKind, Tunings};
+use blockring::{AllowMmap, Config, EngineKind, Tuning};
 use ringsum::files::small_threads_max;
 use ringsum::{Mode, Options, tuned};
 
 use super::args::Args;
 use super::memory::{self, PROCESS_BYTES, Shares};
+
+/// Finds the settings that `ringbench tune` measured on a device.
+type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
 
 /// How to hash and to read.
 pub(crate) struct Settings {
@@ -16,7 +19,7 @@ pub(crate) struct Settings {
     /// The configuration for files that are hashed one at a time.
     pub(crate) separate: Config,
     /// Settings that `ringbench tune` measured on this machine.
-    pub(crate) tunings: Option<Tunings>,
+    pub(crate) tuning: Option<Box<FindTuning>>,
     pub(crate) shares: Shares,
 }
 
@@ -70,17 +73,17 @@ impl Settings {
             }
         }
         let options = Options { mode: Mode::Hash, algorithms: args.algorithms(), config };
-        Ok(Settings { options, separate, tunings: tunings(args), shares })
+        Ok(Settings { options, separate, tuning: tuning(args), shares })
     }
 }
 
 /// The measured settings, which a plan looks up only if they matter: those of a small file never do, and so
 /// cost no system call.
-fn tunings(args: &Args) -> Option<Tunings> {
+fn tuning(args: &Args) -> Option<Box<FindTuning>> {
     if args.no_tuned {
         return None;
     }
     let [config_home, home] = ["XDG_CONFIG_HOME", "HOME"].map(std::env::var_os);
     let path: Option<PathBuf> = tuned::default_path(config_home.as_deref(), home.as_deref());
-    path.map(tuned::tunings)
+    Some(Box::new(tuned::tunings(path?)))
 }

@@ -164,7 +164,7 @@ impl From<Algorithm> for Algorithms {
 
 impl Algorithms {
     /// Adds an algorithm. Returns false if it, or another length of it, is among them already.
-    pub fn add(&mut self, algorithm: Algorithm) -> bool {
+    pub(crate) fn add(&mut self, algorithm: Algorithm) -> bool {
         let is_new = self.iter().all(|other| other.name() != algorithm.name());
         if is_new {
             // There are as many places as names.
@@ -176,6 +176,15 @@ impl Algorithms {
 
     pub(crate) fn is_blake3(&self) -> bool {
         **self == [Algorithm::Blake3]
+    }
+}
+
+/// Adds those that are not among them yet, in whatever length.
+impl Extend<Algorithm> for Algorithms {
+    fn extend<I: IntoIterator<Item = Algorithm>>(&mut self, algorithms: I) {
+        for algorithm in algorithms {
+            self.add(algorithm);
+        }
     }
 }
 

@@ -170,7 +170,9 @@ mod tests {
             assert_eq!(digest.hash(), Some(hash));
             assert_eq!(digest.to_vec(), hash.as_bytes());
             assert_eq!(digest.to_string(), hash.to_string());
-            assert!(digest.matches(0, hash.as_bytes()) && digest.matches(3, &hash.as_bytes()[3..9]));
+            assert!(
+                digest.matches(0, hash.as_bytes()) && digest.matches(3, &hash.as_bytes()[3..9])
+            );
             assert!(!digest.matches(1, hash.as_bytes()) && !digest.matches(0, &[0; 32]));
         }
         assert_eq!(extended.output(30, 70).unwrap().len(), 70);
@@ -186,13 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_found_by_their_algorithm() {
+    fn blake3_is_found_among_several() {
         let [extended, _, crc] = digests();
         let one = Digests::from(crc.clone());
         assert_eq!((one.len(), one.hash()), (1, None));
         let two: Digests = [crc, extended].into_iter().collect();
-        assert_eq!(two.get(Algorithm::Crc32c).unwrap().to_vec(), [1, 2, 3, 4]);
         assert_eq!(two.hash(), Some(blake3::hash(b"")));
-        assert!(two.get(Algorithm::Md5).is_none());
     }
 }

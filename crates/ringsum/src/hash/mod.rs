@@ -123,7 +123,7 @@ pub fn hash_file(path: impl AsRef<Path>) -> Result<blake3::Hash, Error> {
 /// use ringsum::{Algorithm, Algorithms, Options, digest_file};
 ///
 /// let mut algorithms = Algorithms::from(Algorithm::Sha256);
-/// algorithms.add(Algorithm::Md5);
+/// algorithms.extend([Algorithm::Md5]);
 /// let options = Options { algorithms, ..Options::default() };
 /// for digest in digest_file("/proc/self/exe", &options)?.iter() {
 ///     println!("{}: {digest}", digest.algorithm());

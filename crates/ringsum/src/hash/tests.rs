@@ -384,7 +384,7 @@ fn of_several_each_is_there_once_in_the_order_of_asking() {
     assert!(!algorithms.add(Algorithm::Md5), "there already");
     assert!(!algorithms.add(Algorithm::Blake2b(64)), "there already, of another length");
     let expected = [Algorithm::Md5, Algorithm::Blake2b(20), Algorithm::Blake3];
-    assert_eq!(algorithms.as_slice(), expected);
+    assert_eq!(*algorithms, expected);
     assert_eq!(format!("{algorithms:?}"), "[Md5, Blake2b(20), Blake3]");
     assert!(!algorithms.is_blake3());
     // There is room for all.
@@ -392,8 +392,8 @@ fn of_several_each_is_there_once_in_the_order_of_asking() {
     for algorithm in Algorithm::ALL {
         assert_eq!(all.add(algorithm), algorithm != Algorithm::Crc32c);
     }
-    assert_eq!(all.as_slice().len(), Algorithm::ALL.len());
-    assert_eq!(all.as_slice()[1..], Algorithm::ALL[..13]);
+    assert_eq!(all.len(), Algorithm::ALL.len());
+    assert_eq!(all[1..], Algorithm::ALL[..13]);
 }
 
 #[test]

@@ -324,7 +324,11 @@ mod tests {
                                 let (at, bytes) = (part.start as u64, &data[part]);
                                 tree.add(Subtree::hash(mode, at, bytes)).unwrap();
                             }
-                            assert_eq!(tree.finish().unwrap().hash(), Some(expected), "{len} by {block}");
+                            assert_eq!(
+                                tree.finish().unwrap().hash(),
+                                Some(expected),
+                                "{len} by {block}"
+                            );
                         }
                     }
                 }

@@ -183,7 +183,8 @@ pub fn tunings(path: PathBuf) -> impl Fn(u64) -> Option<Result<Tuning, String>> 
         };
         let find = || {
             let uname = || rustix::system::uname().release().to_string_lossy().into_owned();
-            let found = applicable(entries, kernel.get_or_init(uname), &DeviceId::of(device).ok()?)?;
+            let found =
+                applicable(entries, kernel.get_or_init(uname), &DeviceId::of(device).ok()?)?;
             Some(found.map(Entry::tuning))
         };
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);

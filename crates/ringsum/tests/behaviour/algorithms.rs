@@ -87,9 +87,7 @@ fn digits(digests: &Digests) -> Vec<String> {
 
 fn set(list: &[Algorithm]) -> Algorithms {
     let mut set = Algorithms::from(list[0]);
-    for algorithm in list {
-        set.add(*algorithm);
-    }
+    set.extend(list.iter().copied());
     set
 }
 
@@ -189,8 +187,7 @@ fn config_of((engine, cache): Way) -> Config {
 
 /// The digests by a plan for these algorithms, in their order.
 fn digests(case: &str, source: &Source, config: &Config, algorithms: &Algorithms) -> Vec<String> {
-    let options =
-        Options { algorithms: *algorithms, config: config.clone(), ..Options::default() };
+    let options = Options { algorithms: *algorithms, config: config.clone(), ..Options::default() };
     let plan = plan(source, &options, &RunOptions::default());
     let plan = plan.unwrap_or_else(|error| panic!("{case}: {error}"));
     let bytes = AtomicU64::new(0);
@@ -202,12 +199,12 @@ fn digests(case: &str, source: &Source, config: &Config, algorithms: &Algorithms
     let len = source.len().map(|len| len - source.start());
     assert!(len.is_none_or(|len| len == bytes.into_inner()), "{case}: bytes are counted once");
     let order: Vec<_> = found.iter().map(|digest| digest.algorithm()).collect();
-    assert_eq!(order, algorithms.as_slice(), "{case}");
+    assert_eq!(order, **algorithms, "{case}");
     digits(&found)
 }
 
 fn expected(algorithms: &Algorithms, data: &[u8]) -> Vec<String> {
-    algorithms.as_slice().iter().map(|algorithm| digest(*algorithm, data)).collect()
+    algorithms.iter().map(|algorithm| digest(*algorithm, data)).collect()
 }
 
 #[test]
@@ -288,7 +285,7 @@ fn what_has_no_length_is_read_from_its_position_for_all() {
     for start in [0, 7, data.len()] {
         let mut file = File::open("/proc/version").unwrap();
         file.seek(SeekFrom::Start(start as u64)).unwrap();
-        let source = Source::from_position(file, "version").unwrap();
+        let source = Source::from_file(file, "version").unwrap();
         let config = Config::default().with(|config| config.io.threads_max = Some(9));
         let plan = plan_for(&source, &config, 6);
         assert!(plan.consumers() > 3, "BLAKE3 has several threads");

@@ -162,7 +162,11 @@ fn what_btrfs_compresses_or_inlines_is_refused() {
         // More extents than are asked for at once, and only then one that is compressed.
         let file = File::create_new(setup.scratch.join("on/sparse")).unwrap();
         (0..200).for_each(|i| file.write_all_at(&noise(4096), i * 8192).unwrap());
-        setup.hashes("--bypass-cache", "on/sparse", &fs::read(setup.scratch.join("on/sparse")).unwrap());
+        setup.hashes(
+            "--bypass-cache",
+            "on/sparse",
+            &fs::read(setup.scratch.join("on/sparse")).unwrap(),
+        );
         file.write_all_at(&[7; 128 << 10], 200 * 8192).unwrap();
         setup.refuses("on/sparse", "compressed");
         Ok(())

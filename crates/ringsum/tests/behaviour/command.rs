@@ -88,9 +88,7 @@ fn keys_and_contexts() {
         scratch.run_with(&["--keyed", "a"], key).expect(
             1,
             "",
-            &format!(
-                "ringsum: the key on standard input must be 32 bytes, not {found}\n"
-            ),
+            &format!("ringsum: the key on standard input must be 32 bytes, not {found}\n"),
         );
     }
 }

@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use ringsum::blockring::{
-    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Plan, RateLimit, Source,
-    RunOptions, Sqpoll, Trace, Wait,
+    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Plan,
+    RateLimit, RunOptions, Source, Trace, Wait,
 };
-use ringsum::{
-    Error, Mode, Options, Tree, TreeError, digest_file, digest_source, hash_range,
-};
+use ringsum::{Error, Mode, Options, Tree, TreeError, digest_file, digest_source, hash_range};
 
 use crate::support::{Scratch, content, skip_unless_strict};
 
@@ -146,13 +144,15 @@ fn knobs() -> Vec<(&'static str, Config)> {
         ("stats", |config| config.observe.stats = true),
         ("drain", |config| config.uring.drain = true),
         ("link", |config| config.uring.link = true),
-        ("SQPOLL", |config| config.uring.sqpoll = Some(Sqpoll { idle_ms: 1, cpu: None })),
-        ("SQPOLL on 0", |config| config.uring.sqpoll = Some(Sqpoll { idle_ms: 1, cpu: Some(0) })),
+        ("SQPOLL", |config| config.uring.sqpoll = Some(1)),
+        ("SQPOLL on 0", |config| {
+            (config.uring.sqpoll, config.uring.sqpoll_cpu) = (Some(1), Some(0));
+        }),
         ("fixed buffers", |config| config.uring.fixed_buffers = true),
         ("fixed file", |config| config.uring.fixed_file = true),
         ("all of io_uring", |config| {
             config.uring.link = true;
-            config.uring.sqpoll = Some(Sqpoll { idle_ms: 1, cpu: None });
+            config.uring.sqpoll = Some(1);
             config.uring.fixed_buffers = true;
             config.uring.fixed_file = true;
         }),

@@ -638,7 +638,9 @@ fn a_run_with_little_address_space_does_not_abort() {
     let expected: std::collections::BTreeSet<&[u8]> =
         expected.split_inclusive(|byte| *byte == b'\n').collect();
     // (A debug build needs some 20 MiB for itself.)
-    for (i, mib) in [24, 28, 32, 36, 40, 48, 64, 100, 200, 300, 500, 700, 1000].into_iter().enumerate() {
+    for (i, mib) in
+        [24, 28, 32, 36, 40, 48, 64, 100, 200, 300, 500, 700, 1000].into_iter().enumerate()
+    {
         let args = CROWDED[i % 3];
         cool_large(&scratch);
         let mut command = scratch.command(args);

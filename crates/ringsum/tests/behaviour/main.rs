@@ -2,21 +2,21 @@
 
 mod algorithm_output;
 mod algorithms;
+mod applets;
 mod bad_input;
+mod bypass;
 mod changed;
 mod check;
 mod command;
+mod diagnostics;
 mod exit_status;
 mod formats;
-mod applets;
 mod hashing;
 mod hostile;
 mod hostile_names;
 mod index;
 mod limits;
 mod lists;
-mod diagnostics;
-mod bypass;
 mod mounting;
 mod mounts;
 mod permissions;

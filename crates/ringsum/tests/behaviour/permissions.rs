@@ -90,8 +90,7 @@ fn who_else_can_change_an_index_is_told() {
     run("public/index").expect(0, &hashed(), "");
     for permissions in [0o777, 0o1777] {
         fs::set_permissions(scratch.join("public"), Permissions::from_mode(permissions)).unwrap();
-        let said =
-            format!("ringsum: public/index: {WARNING}: its directory is world-writable\n");
+        let said = format!("ringsum: public/index: {WARNING}: its directory is world-writable\n");
         run("public/index").expect(0, &hashed(), &said);
         symlink("public/index", scratch.join("link")).unwrap();
         run("link").expect(0, &hashed(), &said.replace("public/index", "link"));

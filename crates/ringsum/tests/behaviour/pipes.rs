@@ -179,7 +179,7 @@ fn eight_gibibytes_of_zeros_take_little_memory() {
     let mut producer = Producer::new(pipe, HugePages::Advise);
     let mut peak = 0;
     for part in 0..8 << 10 {
-        producer.to_fill();
+        producer.writable();
         producer.send(1 << 20);
         if part % 1024 == 1023 {
             let status = fs::read_to_string(&status).unwrap();
@@ -206,7 +206,7 @@ fn give_numbers(mut run: Fed, pages: HugePages, pipe_bytes: usize) -> (blake3::H
     let mut value = 0_u64;
     let feeder = thread::spawn(move || {
         for i in 0..24 {
-            let half = producer.to_fill();
+            let half = producer.writable();
             // Now and then less than a half: then the sizes alone do not push out what was sent before.
             let len = if i % 3 == 2 { 5000 } else { half.len() };
             for word in half[..len].chunks_mut(8) {
@@ -523,10 +523,7 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
         ("$R --output in in", "in: it is the same file as in; nothing was read or written"),
         ("$R --output in < in", "in: it is the same file as -; nothing was read or written"),
         ("$R --tee old --tee no/such in", "--tee no/such: No such file or directory (os error 2)"),
-        (
-            "$R --keyed --output old in < in",
-            "the key on standard input must be 32 bytes, not more",
-        ),
+        ("$R --keyed --output old in < in", "the key on standard input must be 32 bytes, not more"),
         ("$R -p < in >&-", "standard output is closed, and --pass-through writes to it"),
         ("$R --output no/such in", "no/such: No such file or directory (os error 2)"),
         ("cat in | $R --tee no/such", "--tee no/such: No such file or directory (os error 2)"),

@@ -669,10 +669,11 @@ fn check_churned(case: &[&str], output: &Output, had: &Had) -> usize {
     let mut said: Vec<_> = output.stderr.lines().filter(|said| !skipped(said)).collect();
     let is_count = |said: &str| said.ends_with(" failed") || said.contains(" failed, ");
     let count = said.pop_if(|said| is_count(said));
-    let is_change =
-        |said: &&&str| said.contains(": changed while")
+    let is_change = |said: &&&str| {
+        said.contains(": changed while")
             || said.contains(": replaced: it was listed as a regular file")
-            || said.contains(": replaced: its directory");
+            || said.contains(": replaced: its directory")
+    };
     let because = match said.iter().filter(is_change).count() {
         0 => String::new(),
         n => format!(", {n} because of changes while reading"),

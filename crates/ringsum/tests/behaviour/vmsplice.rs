@@ -27,7 +27,7 @@ impl<P: AsFd> Producer<P> {
     }
 
     /// The next half, once nothing of it is in the pipe any more.
-    pub(super) fn to_fill(&mut self) -> &mut [u8] {
+    pub(super) fn writable(&mut self) -> &mut [u8] {
         let since = self.sent[self.next ^ 1] as u64;
         while rustix::io::ioctl_fionread(&self.pipe).unwrap() > since {
             thread::sleep(Duration::from_millis(1));
@@ -48,4 +48,3 @@ impl<P: AsFd> Producer<P> {
         self.next ^= 1;
     }
 }
-

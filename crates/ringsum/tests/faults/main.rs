@@ -8,6 +8,7 @@ mod changes;
 #[expect(dead_code, reason = "shared with an example")]
 mod fuse;
 mod images;
+mod kinds;
 mod limits;
 #[path = "../behaviour/mounting.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
@@ -20,7 +21,6 @@ mod signals;
 #[expect(dead_code, reason = "shared with other tests")]
 mod support;
 mod table;
-mod kinds;
 
 use std::fs;
 use std::path::Path;

@@ -137,7 +137,10 @@ fn digests_without_a_tag_by_their_length() {
         (16, Err("a hash of 16 bytes may be MD5, XXH128 or BLAKE3: choose with -a ALGORITHM")),
         (8, Err("a hash of 8 bytes may be XXH3 or XXH64: choose with -a ALGORITHM")),
         (4, Err("a hash of 4 bytes may be XXH32 or CRC32C: choose with -a ALGORITHM")),
-        (15, Err("the hash has 30 hexadecimal digits (15 bytes), which no supported algorithm has")),
+        (
+            15,
+            Err("the hash has 30 hexadecimal digits (15 bytes), which no supported algorithm has"),
+        ),
         (1, Err("the hash has 2 hexadecimal digits (1 bytes), which no supported algorithm has")),
     ];
     for (bytes, expected) in cases {

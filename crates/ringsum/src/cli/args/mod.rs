@@ -10,10 +10,9 @@ pub(crate) mod values;
 
 use std::path::PathBuf;
 
-use blockring::{CacheMode, Config, EngineKind, IoPriority, RateLimit, Sqpoll};
+use blockring::{CacheMode, Config, EngineKind, IoPriority, RateLimit};
 use clap::{ArgGroup, Parser};
-use ringsum::files::SMALL_THREADS_MAX;
-use ringsum::{Algorithm, Algorithms, BLAKE2B_BYTES};
+use ringsum::{Algorithm, Algorithms};
 
 use self::values::{
     AlgorithmArg, ConsumeArg, HugePagesArg, Pattern, StatsFormat, TeeModeArg, When, one_of,
@@ -189,7 +188,7 @@ pub(crate) struct Args {
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=SMALL_THREADS_MAX as i64),
+        value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = TREES
     )]
     pub(crate) jobs: Option<u32>,
@@ -412,19 +411,16 @@ impl Args {
     /// The requested algorithms; BLAKE3 by default.
     pub(crate) fn algorithms(&self) -> Algorithms {
         let mut requested = self.algorithm.iter().filter_map(|algorithm| match algorithm {
-            AlgorithmArg::Is(Algorithm::Blake2b(_)) => {
+            AlgorithmArg::Is(Algorithm::Blake2b(default)) => {
                 let bytes = self.length.and_then(|bytes| bytes.try_into().ok());
-                Some(Algorithm::Blake2b(bytes.unwrap_or(BLAKE2B_BYTES)))
+                Some(Algorithm::Blake2b(bytes.unwrap_or(*default)))
             }
             AlgorithmArg::Is(algorithm) => Some(*algorithm),
             AlgorithmArg::List => None,
         });
         let Some(first) = requested.next() else { return Algorithms::default() };
         let mut algorithms = Algorithms::from(first);
-        for algorithm in requested {
-            // (Once is enough.)
-            algorithms.add(algorithm);
-        }
+        algorithms.extend(requested);
         algorithms
     }
 
@@ -471,8 +467,8 @@ impl Args {
             config.memory.huge_pages = self.huge_pages.into();
             config.uring.drain = self.io_drain;
             config.uring.link = self.io_link;
-            let cpu = self.sqpoll_cpu;
-            config.uring.sqpoll = self.sqpoll.map(|idle_ms| Sqpoll { idle_ms, cpu });
+            config.uring.sqpoll = self.sqpoll;
+            config.uring.sqpoll_cpu = self.sqpoll_cpu;
             config.uring.iopoll = self.iopoll;
             config.uring.fixed_buffers = self.fixed_buffers;
             config.uring.fixed_file = self.fixed_file;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use blockring::EngineKind;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
+use ringsum::Algorithm;
 
 use super::Args;
 
@@ -75,13 +76,13 @@ impl Args {
     /// Which options go with which algorithms.
     fn check_algorithms(&self) -> Result<(), &'static str> {
         let algorithms = self.algorithms();
-        let has = |name: &str| algorithms.as_slice().iter().any(|other| other.name() == name);
+        let has = |name: &str| algorithms.iter().any(|other| other.name() == name);
         let is_long = |most| self.length.is_some_and(|bytes| bytes == 0 || bytes > most);
         match self {
-            Args { raw: true, .. } if algorithms.as_slice().len() > 1 => {
+            Args { raw: true, .. } if algorithms.len() > 1 => {
                 Err("--raw takes one --algorithm: the raw bytes of several could not be told apart")
             }
-            _ if algorithms.is_blake3() => Ok(()),
+            _ if *algorithms == [Algorithm::Blake3] => Ok(()),
             Args { keyed: true, .. } | Args { derive_key: Some(_), .. } if !has("blake3") => {
                 Err("--keyed and --derive-key are modes of BLAKE3: add -a blake3")
             }

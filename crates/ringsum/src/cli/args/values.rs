@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Consume, HugePages, IoPriority, TeeMode};
+use blockring::{Consume, HugePages, IoPriority, TeeMode};
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ringsum::Algorithm;
@@ -116,7 +116,7 @@ pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
     let bytes = parse_size(text).ok_or_else(|| format!("not a size such as 512KiB; {range}"))?;
     u32::try_from(bytes)
         .ok()
-        .filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes))
+        .filter(|bytes| (512..=64 << 20).contains(bytes))
         .ok_or_else(|| range.to_owned())
 }
 

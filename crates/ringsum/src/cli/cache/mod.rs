@@ -294,7 +294,8 @@ impl HashCache {
         // (The file may be gone by now: then the next one tells.)
         let kind = rustix::fs::statfs(key).ok()?.f_type as u32;
         let id = rustix::fs::statvfs(key).ok()?.f_fsid;
-        let id = (!CHANGES_WITHOUT_NOTICE.contains(&kind)).then_some(if id == 0 { device } else { id });
+        let id =
+            (!CHANGES_WITHOUT_NOTICE.contains(&kind)).then_some(if id == 0 { device } else { id });
         *lock(&self.file_systems).entry(device).or_insert(id)
     }
 }

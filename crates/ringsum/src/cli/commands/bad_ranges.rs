@@ -5,7 +5,7 @@ use std::path::Path;
 
 use blockring::{BadRange, Plan, Source, SourceKind};
 use ringsum::Options;
-use ringsum::files::{BadRanges, Hashed};
+use ringsum::files::Hashed;
 
 use crate::cli::session::{DigestError, Session};
 
@@ -29,14 +29,12 @@ pub(crate) fn hash(
             kind => Err(DigestError::NotSeekable(kind)),
         };
     }
-    let mut ranges = BadRanges::default();
     let digests = ringsum::digest_scan(plan, source, options, &progress, |range| {
         if !session.args.json {
-            session.say_of(path.as_os_str().as_bytes(), &line(&range));
+            session.say_of(path.as_os_str().as_bytes(), &line(range));
         }
-        ranges.add(range);
     })?;
-    let digests = digests.ok_or(DigestError::Unreadable(ranges))?;
+    let digests = digests.map_err(DigestError::Unreadable)?;
     Ok(Hashed::new(digests, source))
 }
 

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use blockring::ErrorKind;
 use ringsum::Algorithm;
 use ringsum::checkfile::{Expected, others_of};
 use ringsum::files::{Failure, Hashed, InputFile, Job, Outcome};
@@ -18,7 +19,7 @@ use super::hash::hash_in_parallel;
 use super::unlisted::{ListedNames, report_unlisted};
 use crate::cli::Status;
 use crate::cli::inputs::is_stdin;
-use crate::cli::inputs::lines::{CheckLine, ListedFile};
+use crate::cli::inputs::lines::{CheckLine, ListedFile, digest_of};
 use crate::cli::inputs::lists::lines_of;
 use crate::cli::inputs::stat_ahead::StatAhead;
 use crate::cli::inputs::trees::{self, StatResult};
@@ -282,7 +283,7 @@ impl<'a> Checker<'a> {
         result: Result<Hashed, Failure>,
     ) -> Result<(), OutputError> {
         let is_ignored = self.session.args.ignore_missing;
-        let is_ignored = is_ignored && result.as_ref().is_err_and(Failure::is_missing);
+        let is_ignored = is_ignored && result.as_ref().is_err_and(no_such_file);
         let counts = self.lists.entry(listed.place).or_default();
         counts.reported += 1;
         counts.verified += u64::from(!is_ignored);
@@ -307,12 +308,12 @@ impl<'a> Checker<'a> {
     ) -> Result<(), OutputError> {
         let args = self.session.args;
         if !args.report_unlisted.is_empty() {
-            let is_missing = result.as_ref().is_err_and(Failure::is_missing);
+            let is_missing = result.as_ref().is_err_and(no_such_file);
             self.listed.add(&listed, is_missing, self.session.shares().kept_bytes());
         }
         let name = &listed.line.name;
         let hashed = match &result {
-            Err(failure) if failure.is_missing() && args.ignore_missing => return Ok(()),
+            Err(failure) if no_such_file(failure) && args.ignore_missing => return Ok(()),
             Err(failure) => {
                 match failure.change() {
                     Some(_) => self.counts.changed += 1,
@@ -321,7 +322,7 @@ impl<'a> Checker<'a> {
                 if (args.status && !args.json) || args.applet.is_some() {
                     self.session.say_of(name, failure);
                 }
-                let status = if failure.is_missing() { "missing" } else { "unreadable" };
+                let status = if no_such_file(failure) { "missing" } else { "unreadable" };
                 return self.verdict(&listed, json::status_of(failure, status), Err(failure));
             }
             Ok(hashed) => hashed,
@@ -390,7 +391,7 @@ impl<'a> Checker<'a> {
         let expected = &listed.line.first;
         let mut object = json::object(&listed.line.name, status);
         object = object.with("expected", hex::encode(&expected.digest));
-        let has_others = !listed.algorithms().is_blake3();
+        let has_others = *listed.algorithms() != [Algorithm::Blake3];
         let by_name = |digest: &Expected, bytes: &[u8]| {
             (digest.algorithm.name().to_owned(), hex::encode(bytes).into())
         };
@@ -405,7 +406,7 @@ impl<'a> Checker<'a> {
         };
         object = object.with_fingerprint(hashed.fingerprint.as_ref());
         let found = |expected: &Expected| {
-            let digest = hashed.digests.get(expected.algorithm)?;
+            let digest = digest_of(hashed, expected.algorithm)?;
             let output = digest.output(self.session.args.seek, expected.digest.len());
             Some(output.unwrap_or_else(|| digest.to_vec()))
         };
@@ -413,12 +414,20 @@ impl<'a> Checker<'a> {
             object = object.with("hash", hex::encode(found));
         }
         if has_others {
-            let digests = listed.expected().filter_map(|digest| {
-                Some(by_name(digest, &found(digest)?))
-            });
+            let digests =
+                listed.expected().filter_map(|digest| Some(by_name(digest, &found(digest)?)));
             let digests: serde_json::Map<_, _> = digests.collect();
             object = object.with("digests", digests);
         }
         object
+    }
+}
+
+fn no_such_file(failure: &Failure) -> bool {
+    match failure {
+        Failure::Open(error) | Failure::Read(ErrorKind::Open(error)) => {
+            error.kind() == io::ErrorKind::NotFound
+        }
+        _ => false,
     }
 }

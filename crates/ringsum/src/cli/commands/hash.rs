@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use blockring::{Fingerprint, Plan, Source};
+use blockring::{Fingerprint, Source};
 use ringsum::files::walk::Kind;
 use ringsum::files::{
-    Cached, Failure, FilesOptions, Hashed, InputFile, Job, Location, Node, Outcome, Phase,
-    Progress, Special, TreeDigest, Watch, hash_files,
+    Failure, FilesOptions, Hashed, InputFile, Job, Location, Node, Outcome, Progress, TreeDigest,
+    Watch, hash_files,
 };
 
 use crate::cli::Status;
@@ -102,8 +102,7 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
         cache.as_ref()?.cached(tag.cache_entry.as_deref()?, device, fingerprint)
     };
     let result = trees::with_jobs(session, cache.as_ref(), |jobs| {
-        let cached: Cached<'_, Tag> = &cached;
-        let cached = cache.is_some().then_some(cached);
+        let cached = cache.is_some().then_some(&cached as FindCached<'_, Tag>);
         hash_in_parallel(session, jobs, Tag::bytes, cached, report, &|| {
             // Hashes found until now need not be computed again.
             if let Some(cache) = &cache {
@@ -120,13 +119,16 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     }
 }
 
+/// See [`FilesOptions::cached`].
+type FindCached<'a, T> = &'a (dyn Fn(&T, u64, &Fingerprint) -> Option<[u8; 32]> + Sync);
+
 /// Runs jobs with the options of a session. `tag_bytes` returns the memory of a tag; `interrupted` is called
 /// before Ctrl-C ends the process.
 pub(super) fn hash_in_parallel<T: Send>(
     session: &Session<'_>,
     jobs: impl Iterator<Item = Option<Job<T>>>,
     tag_bytes: fn(&T) -> usize,
-    cached: Option<Cached<'_, T>>,
+    cached: Option<FindCached<'_, T>>,
     report: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
     interrupted: &(dyn Fn() + Sync),
 ) -> Result<(), OutputError> {
@@ -141,10 +143,6 @@ pub(super) fn hash_in_parallel<T: Send>(
             Location::Entry(_) => Path::new(""),
         };
         session.retry_after(path, retries)
-    };
-    let on_plan = |plan: &Plan, phase| match phase {
-        Phase::Start => session.explain_device(plan),
-        Phase::End => session.add_device(plan),
     };
     let progress = |progress: Progress| match progress {
         Progress::Bytes(bytes) => session.progress.add(bytes),
@@ -161,7 +159,8 @@ pub(super) fn hash_in_parallel<T: Send>(
         cached,
         hash_one: &hash_one,
         retry_after: (session.args.retry_changed > 0).then_some(&retry_after),
-        on_plan: &on_plan,
+        on_plan: &|plan| session.explain_device(plan),
+        on_finished: &|plan| session.add_device(plan),
         progress: &progress,
     };
     let flush = || {
@@ -248,14 +247,14 @@ impl<'a> Reporter<'a> {
             (None, Some(Item::Skipped(_, what))) => self.printer.skipped(&name, what),
             (None, Some(Item::Node(entry, target))) => {
                 let special = match entry.kind() {
-                    Kind::Fifo => Node::Special(Special::Fifo),
-                    Kind::Socket => Node::Special(Special::Socket),
-                    Kind::BlockDevice => Node::Special(Special::BlockDevice),
-                    Kind::CharDevice => Node::Special(Special::CharDevice),
+                    Kind::Fifo => Node::Fifo,
+                    Kind::Socket => Node::Socket,
+                    Kind::BlockDevice => Node::BlockDevice,
+                    Kind::CharDevice => Node::CharDevice,
                     _ => Node::Directory,
                 };
                 let node = target.as_ref().map_or(special, |target| Node::Link(target));
-                self.tree.add(&entry.relative_path(), node);
+                self.tree.add(&entry.path_after(b""), node);
                 Ok(())
             }
             (None, Some(Item::TreeEnd(root))) => self.end_tree(root),
@@ -285,7 +284,7 @@ impl<'a> Reporter<'a> {
             {
                 let mode = hashed.fingerprint.map_or(0, |fingerprint| fingerprint.mode);
                 let node = Node::File { hash: hash.as_bytes(), is_executable: mode & 0o100 != 0 };
-                self.tree.add(&entry.relative_path(), node);
+                self.tree.add(&entry.path_after(b""), node);
                 Ok(())
             }
             _ => self.printer.hash(name, hashed),

@@ -32,9 +32,9 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         Err(error) => (Err(error), Status::Failure),
     };
     // (Even of an input that failed, the copies are as long as possible.)
-    for incomplete in tee.finish().err().unwrap_or_default() {
+    for error in tee.finish().err().unwrap_or_default() {
         status = Status::Failure;
-        session.say_of(incomplete.path.as_os_str().as_bytes(), &incomplete.what());
+        session.say_of(error.path.as_os_str().as_bytes(), &error.kind);
     }
     let reported = match result {
         Ok(hashed) => printer.hash(name, &hashed),
@@ -75,15 +75,13 @@ fn hash(
 ) -> Result<Digests, ringsum::Error> {
     let options = session.options();
     let run = RunOptions { tee: Some(tee), ..session.run_options() };
-    let plan = ringsum::plan_tee(source, options, &run)?;
+    let plan = ringsum::plan(source, options, &run)?;
     for copy in copies {
         // Only now, when all options are known to be available. (A pipe cannot be truncated.)
         let _ = copy.set_len(0);
     }
     let progress = |bytes| session.progress.add(bytes);
-    session.carry_out(&plan, path, || {
-        ringsum::digest_tee(&plan, source, options, tee, &progress)
-    })
+    session.carry_out(&plan, path, || ringsum::digest_tee(&plan, source, options, tee, &progress))
 }
 
 /// Opens all destinations, and truncates none of them yet: the files are returned once more for that.

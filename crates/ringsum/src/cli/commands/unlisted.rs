@@ -193,7 +193,7 @@ struct Missing<'a> {
 impl<'a> Missing<'a> {
     fn add(&mut self, listed: &'a ListedFile) {
         for Expected { algorithm, .. } in listed.expected() {
-            self.algorithms.get_or_insert_with(|| (*algorithm).into()).add(*algorithm);
+            self.algorithms.get_or_insert_with(|| (*algorithm).into()).extend([*algorithm]);
         }
         let Expected { algorithm, digest } = &listed.line.first;
         if let Some(key) = digest.first_chunk() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ringsum::checkfile::{self, Expected, LINE_BYTES_MAX, Malformed, Reader};
 use ringsum::files::Hashed;
-use ringsum::{Algorithm, Algorithms};
+use ringsum::{Algorithm, Algorithms, Digest};
 
 /// A UTF-8 byte order mark, which some editors write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -69,9 +69,7 @@ impl ListedFile {
     /// The algorithms of those.
     pub(crate) fn algorithms(&self) -> Algorithms {
         let mut algorithms = Algorithms::from(self.line.first.algorithm);
-        for Expected { algorithm, .. } in &self.line.more {
-            algorithms.add(*algorithm);
-        }
+        algorithms.extend(self.line.more.iter().map(|expected| expected.algorithm));
         algorithms
     }
 
@@ -88,10 +86,15 @@ impl ListedFile {
         let len = self.line.size.zip(hashed.fingerprint.as_ref());
         len.is_none_or(|(size, fingerprint)| size == fingerprint.len)
             && self.expected().all(|expected| {
-                let digest = hashed.digests.get(expected.algorithm);
+                let digest = digest_of(hashed, expected.algorithm);
                 digest.is_some_and(|digest| digest.matches(seek, &expected.digest))
             })
     }
+}
+
+/// The digest of one algorithm.
+pub(crate) fn digest_of(hashed: &Hashed, algorithm: Algorithm) -> Option<&Digest> {
+    hashed.digests.iter().find(|digest| digest.algorithm() == algorithm)
 }
 
 /// The lines of a checksum file, and its end.
@@ -122,7 +125,7 @@ impl<R: BufRead> CheckLines<R> {
 
     /// Reads a line, and counts it. Returns false at the end.
     fn read(&mut self) -> io::Result<bool> {
-        let end = self.format.end_byte();
+        let end = self.format.end as u8;
         self.line.clear();
         // One byte more than the maximum, to notice a line that is too long.
         let most = LINE_BYTES_MAX as u64 + 1;

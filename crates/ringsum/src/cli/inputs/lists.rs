@@ -19,7 +19,7 @@ pub(crate) fn reader_of(args: &Args, list: &Path) -> Reader {
     let name = Some(list.as_os_str().as_bytes());
     let hints = match &*args.algorithm {
         [] => Hints::new(&[], &[], name),
-        _ => Hints::new(args.algorithms().as_slice(), &[], name),
+        _ => Hints::new(&args.algorithms(), &[], name),
     };
     Reader::new(hints, if args.zero { LineEnd::Nul } else { LineEnd::Newline })
 }

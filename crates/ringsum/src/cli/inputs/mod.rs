@@ -86,7 +86,7 @@ impl Inputs {
         }
         let stdin = self.stdin(Stdin::Used)?;
         // A file counts from its position.
-        Ok(Source::from_position(stdin, path)?)
+        Ok(Source::from_file(stdin, path)?)
     }
 
     /// Opens an input to be read as a stream, from its position; `-` is standard input.
@@ -95,7 +95,7 @@ impl Inputs {
             true => self.stdin(Stdin::Used)?,
             false => File::open(path)?,
         };
-        Ok(Source::from_stream(file, path)?)
+        Ok(Source::from_file(file, path)?)
     }
 
     /// Opens a checksum file or a list; `-` is standard input.
@@ -127,14 +127,14 @@ impl Inputs {
 
     /// Leaves standard input at its end, as reading it would.
     pub(crate) fn finish(&self, source: &Source, path: &Path) {
-        if is_stdin(path) && source.kind().is_seekable() {
+        if is_stdin(path) && source.len().is_some() {
             let _ = rustix::fs::seek(source, rustix::fs::SeekFrom::End(0));
         }
     }
 }
 
 fn is_too_long(error: &blockring::Error) -> bool {
-    let ErrorKind::Open(error) = error.kind() else { return false };
+    let ErrorKind::Open(error) = &error.kind else { return false };
     Errno::from_io_error(error) == Some(Errno::NAMETOOLONG)
 }
 

@@ -103,7 +103,9 @@ impl Rules {
         let mut text = Vec::new();
         file.take(RULES_BYTES_MAX + 1).read_to_end(&mut text)?;
         if text.len() as u64 > RULES_BYTES_MAX {
-            return Err(io::Error::other("its .gitignore is longer than 1 MiB, and was not applied"));
+            return Err(io::Error::other(
+                "its .gitignore is longer than 1 MiB, and was not applied",
+            ));
         }
         let mut builder = GitignoreBuilder::new("");
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {

@@ -314,7 +314,8 @@ impl JobSource<'_> {
 
     /// The job for an entry of a tree, if there is any.
     fn job_of(&self, entry: Entry, root_key: Option<&[u8]>) -> Option<TreeJob> {
-        let skip = |entry: &Entry, what: &'static str| report(Item::Skipped(entry.path(), what.into()));
+        let skip =
+            |entry: &Entry, what: &'static str| report(Item::Skipped(entry.path(), what.into()));
         let special = match entry.kind() {
             Kind::File if self.cache.is_some_and(|cache| cache.is_own(&entry)) => {
                 return Some(skip(&entry, "the index of this run"));

@@ -151,10 +151,8 @@ impl<'a> Printer<'a> {
         };
         let before = self.session.output.name(&before).into_owned();
         after = self.session.output.name(&after).into_owned();
-        match (args.raw, end) {
-            (true, _) => {}
-            (false, LineEnd::Nul) => after.push(0),
-            (false, LineEnd::Newline) => after.push(b'\n'),
+        if !args.raw {
+            after.push(end as u8);
         }
         (before, after)
     }

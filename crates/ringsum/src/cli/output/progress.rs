@@ -131,12 +131,9 @@ impl ProgressBar {
         let style = ProgressStyle::with_template(template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // Ten times a second is as often as it can be read.
-        Bar::with_draw_target(
-            self.total.get().copied(),
-            ProgressDrawTarget::stderr_with_hz(10),
-        )
-        .with_elapsed(self.started.elapsed())
-        .with_style(style.progress_chars("=> "))
+        Bar::with_draw_target(self.total.get().copied(), ProgressDrawTarget::stderr_with_hz(10))
+            .with_elapsed(self.started.elapsed())
+            .with_style(style.progress_chars("=> "))
     }
 
     /// Prints something else without the bar in the way.

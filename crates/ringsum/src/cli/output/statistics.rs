@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use blockring::{Bottleneck, Choice, Plan, Stats};
+use blockring::{Choice, Plan, Stats};
 use serde_json::{Map, Value, json};
 
 use super::Messages;
@@ -38,7 +38,7 @@ impl Totals {
     /// Prints the statistics of an input, and adds them.
     pub(crate) fn add_input(&self, messages: &Messages, path: &Path, plan: &Plan) {
         let Some(stats) = plan.stats() else { return };
-        lock(&self.sums).stats.add(&stats);
+        lock(&self.sums).stats += &stats;
         let report = Report { stats: &stats, of: ReportOf::Input(path, plan.choices()) };
         let name = path.as_os_str().as_encoded_bytes();
         messages.report(Some(name), self.format, report.format(self.format));
@@ -47,7 +47,7 @@ impl Totals {
     /// Adds the statistics of the files of a device.
     pub(crate) fn add_device(&self, plan: &Plan) {
         if let Some(stats) = plan.stats() {
-            lock(&self.sums).stats.add(&stats);
+            lock(&self.sums).stats += &stats;
         }
     }
 
@@ -128,7 +128,7 @@ impl Report<'_> {
             ("bytes", stats.bytes.into()),
             ("wall_ns", nanos(stats.wall)),
             ("cpu_ns", nanos(stats.cpu)),
-            ("bytes_per_s", stats.bytes_per_s().into()),
+            ("bytes_per_s", bytes_per_s(stats).into()),
             ("threads", stats.threads.into()),
             ("requests", stats.requests.into()),
             ("short_reads", stats.short_reads.into()),
@@ -165,7 +165,7 @@ impl Report<'_> {
             let _ = write!(text, "\n  {what}: {value}");
         };
         let (wall, cpu) = (time(stats.wall), time(stats.cpu));
-        let rate = stats.bytes_per_s() / f64::from(1 << 20);
+        let rate = bytes_per_s(stats) / f64::from(1 << 20);
         line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s, {cpu} CPU time", stats.bytes));
         let Stats { requests, short_reads, retries, threads, .. } = stats;
         line("requests", format!("{requests} ({short_reads} short reads, {retries} retries)"));
@@ -217,13 +217,29 @@ fn in_flight(stats: &Stats) -> String {
     format!("{}, when a block was passed to the consumer", groups.join(", "))
 }
 
-/// For programs, and for people.
+/// Bytes per second of wall time; 0 for a run that took no time.
+fn bytes_per_s(stats: &Stats) -> f64 {
+    match stats.wall.as_secs_f64() {
+        0.0 => 0.0,
+        seconds => stats.bytes as f64 / seconds,
+    }
+}
+
+/// What limited the run, for programs and for people: the rate limit if threads slept for more than half
+/// of the time; otherwise whichever side was waited for noticeably (5 % of the time) and half as long again
+/// as the other.
 fn bottleneck(stats: &Stats) -> (&'static str, &'static str) {
-    match stats.bottleneck() {
-        Bottleneck::Reading => ("reading", "reading (hashing waited for it)"),
-        Bottleneck::Consuming => ("hashing", "hashing (the device waited for it)"),
-        Bottleneck::Limit => ("limit", "the rate limit"),
-        _ => ("neither", "none (reading and hashing keep pace)"),
+    let (device, consumer) = (stats.device_wait, stats.consumer_wait);
+    let time = stats.wall * stats.threads.max(1);
+    let is_noticeable = |wait| wait > time / 20;
+    if stats.limit_wait > time / 2 {
+        ("limit", "the rate limit")
+    } else if is_noticeable(device) && device > consumer * 3 / 2 {
+        ("reading", "reading (hashing waited for it)")
+    } else if is_noticeable(consumer) && consumer > device * 3 / 2 {
+        ("hashing", "hashing (the device waited for it)")
+    } else {
+        ("neither", "none (reading and hashing keep pace)")
     }
 }
 
@@ -237,5 +253,29 @@ fn time(time: Duration) -> String {
         s if s < 0.001 => format!("{:.1} us", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
         s => format!("{s:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bottleneck_is_the_side_that_is_waited_for() {
+        let cases = [
+            (900, 10, 0, "reading"),
+            (10, 900, 0, "hashing"),
+            (500, 400, 0, "neither"),
+            (20, 0, 0, "neither"),
+            (0, 0, 0, "neither"),
+            (900, 0, 501, "limit"),
+        ];
+        for (device, consumer, limit, expected) in cases {
+            let mut stats = Stats::default();
+            [stats.device_wait, stats.consumer_wait, stats.limit_wait, stats.wall] =
+                [device, consumer, limit, 1000].map(Duration::from_millis);
+            stats.threads = 1;
+            assert_eq!(bottleneck(&stats).0, expected, "{device} {consumer} {limit}");
+        }
     }
 }

@@ -236,7 +236,7 @@ mod tests {
         };
         let options = FilesOptions {
             cached: Some(&cached),
-            on_plan: &|_, _| has_plan.store(true, Ordering::Relaxed),
+            on_plan: &|_| has_plan.store(true, Ordering::Relaxed),
             ..FilesOptions::new(&hash, &hash_one)
         };
         let jobs = (0..FILES).map(|tag| {

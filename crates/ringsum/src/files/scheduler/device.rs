@@ -8,7 +8,6 @@ use super::job::{ActiveJob, hash_separately};
 use super::queue::Queue;
 use super::shares::DeviceShare;
 use super::worker_pool::WorkerPool;
-use super::Phase;
 use crate::files::OTHER_DESCRIPTORS;
 
 /// With fewer descriptors, one thread does everything. (16 threads with 16 descriptors, each with a ring,
@@ -81,9 +80,9 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
     drop(samples);
     match plan {
         Ok(plan) => {
-            (run.options.on_plan)(&plan, Phase::Start);
+            (run.options.on_plan)(&plan);
             WorkerPool::work(run, queue, &plan, batch);
-            (run.options.on_plan)(&plan, Phase::End);
+            (run.options.on_finished)(&plan);
         }
         // Explicit options are not available for these files. Each reports so, or is an exception.
         Err(_) => {

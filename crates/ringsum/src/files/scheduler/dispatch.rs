@@ -79,10 +79,13 @@ impl<'a, T: Send> Run<'a, T> {
             let mut watched = None;
             if let Some(watch) = watch {
                 // Without this thread, an interrupt ends the process as it always does.
-                watched = spawn(self, scope, 0, || watch.watch(&|| self.buffer.stop())).then_some(watch);
+                watched =
+                    spawn(self, scope, 0, || watch.watch(&|| self.buffer.stop())).then_some(watch);
             }
             // Without this thread, a file that changed has failed.
-            if self.options.retry_after.is_some() && spawn(self, scope, 0, || self.retries.work(self)) {
+            if self.options.retry_after.is_some()
+                && spawn(self, scope, 0, || self.retries.work(self))
+            {
                 self.retries.open();
             }
             dispatched = thread::scope(|scope| self.dispatch(jobs, scope));

@@ -72,9 +72,8 @@ impl<'m, T: Send> FileState<'m, T> {
             }
             return Ok(());
         }
-        let is_short = lock(&self.job).as_ref().is_some_and(|job| {
-            short.accepts(run, job.job(), self.len)
-        });
+        let is_short =
+            lock(&self.job).as_ref().is_some_and(|job| short.accepts(run, job.job(), self.len));
         *lock(&self.whole) = Some(match is_short {
             true => Whole::Buffered(short.copy(run, block.bytes)),
             false => Whole::Hashed(digest_whole(self.mode, &self.algorithms, block.bytes)),

@@ -169,16 +169,6 @@ pub enum Replacement {
 }
 
 impl Failure {
-    /// Whether there is no such file.
-    pub fn is_missing(&self) -> bool {
-        match self {
-            Failure::Open(error) | Failure::Read(ErrorKind::Open(error)) => {
-                error.kind() == io::ErrorKind::NotFound
-            }
-            _ => false,
-        }
-    }
-
     /// How the file changed while it was read, if that is the reason.
     pub fn change(&self) -> Option<Change> {
         match self {
@@ -227,8 +217,10 @@ pub struct FilesOptions<'a, T> {
     /// Returns after which time to read a file again that has changed while it was read. The arguments are
     /// the job and the number of retries so far. `None`: the file has failed.
     pub retry_after: Option<RetryAfter<'a, T>>,
-    /// Called with the plan of each device, before and after its files are read.
-    pub on_plan: &'a (dyn Fn(&Plan, Phase) + Sync),
+    /// Called with the plan of each device before its files are read.
+    pub on_plan: &'a (dyn Fn(&Plan) + Sync),
+    /// Called with the plan of each device after its last file. Default: does nothing.
+    pub on_finished: &'a (dyn Fn(&Plan) + Sync),
     /// Called with bytes that were hashed, and for each finished file.
     pub progress: &'a (dyn Fn(Progress) + Sync),
 }
@@ -244,7 +236,8 @@ impl<'a, T> FilesOptions<'a, T> {
             cached: None,
             hash_one,
             retry_after: None,
-            on_plan: &|_, _| (),
+            on_plan: &|_| (),
+            on_finished: &|_| (),
             progress: &|_| (),
         }
     }
@@ -258,15 +251,6 @@ type RetryAfter<'a, T> = &'a (dyn Fn(&Job<T>, u32) -> Option<Duration> + Sync);
 
 /// See [`FilesOptions::hash_one`].
 type HashOne<'a, T> = &'a (dyn Fn(&Job<T>) -> Result<Hashed, Failure> + Sync);
-
-/// When [`FilesOptions::on_plan`] is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Nothing has been read yet.
-    Start,
-    /// All files of the device have been read.
-    End,
-}
 
 /// A step forward.
 #[derive(Debug, Clone, Copy)]

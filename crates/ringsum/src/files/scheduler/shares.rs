@@ -96,7 +96,9 @@ mod tests {
             let mut all = unreported_bytes(&config) as u64;
             for number in 0..40 {
                 let share = DeviceShare::of(number, None, &config);
-                assert!(share.small_threads as u64 * share.small_bytes.unwrap() <= share.large_bytes);
+                assert!(
+                    share.small_threads as u64 * share.small_bytes.unwrap() <= share.large_bytes
+                );
                 // Each has at least that much, even if there are more devices than expected.
                 all += 2 * (share.large_bytes - DEVICE_BYTES_MIN * u64::from(number > 0));
             }

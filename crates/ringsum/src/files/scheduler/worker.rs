@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use blockring::{Block, CacheMode, ErrorKind, FileQueue, QueueReader, ReaderKind, RunOptions, Source};
+use blockring::{
+    Block, CacheMode, ErrorKind, FileQueue, QueueReader, ReaderKind, RunOptions, Source,
+};
 
 use super::cached::without_cached;
 use super::device::{Batch, LargeJob};

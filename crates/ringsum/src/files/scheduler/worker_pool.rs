@@ -83,15 +83,14 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
             ),
         };
         let small_bytes_max = plan.small_bytes_max();
-        let buffer_bytes = share.small_bytes.map_or(small_bytes_max, |bytes| {
-            (bytes / 4).clamp(BUFFER_BYTES_MIN, small_bytes_max)
-        });
+        let buffer_bytes = share
+            .small_bytes
+            .map_or(small_bytes_max, |bytes| (bytes / 4).clamp(BUFFER_BYTES_MIN, small_bytes_max));
         let mut pool = WorkerPool {
             run,
             queue,
             plan,
-            large_files: plan
-                .queue(ReaderKind::Large, move || next_large(run, queue, large_most)),
+            large_files: plan.queue(ReaderKind::Large, move || next_large(run, queue, large_most)),
             small: ThreadCount::up_to(small_most),
             large: ThreadCount::up_to(large_most),
             met_cold: AtomicBool::new(false),

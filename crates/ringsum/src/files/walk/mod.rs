@@ -182,7 +182,7 @@ impl Entry {
     }
 
     /// Puts [`path`](Entry::path) at the end of `out`.
-    pub fn push_path(&self, out: &mut Vec<u8>) {
+    pub(crate) fn push_path(&self, out: &mut Vec<u8>) {
         let start = out.len();
         self.directory.push_path(&self.name, true, out);
         // The root itself: "dir" and not "dir/", but "/".
@@ -191,12 +191,7 @@ impl Entry {
         }
     }
 
-    /// Its path from the root of the walk, without a slash at its start.
-    pub fn relative_path(&self) -> Vec<u8> {
-        self.path_after(b"")
-    }
-
-    /// The same after a prefix.
+    /// A prefix, and its path from the root of the walk, without a slash at its start.
     pub fn path_after(&self, prefix: &[u8]) -> Vec<u8> {
         let bytes = prefix.len() + self.directory.path_bytes(&self.name, false);
         let mut path = Vec::with_capacity(bytes);
@@ -225,7 +220,7 @@ impl Entry {
     /// # Errors
     ///
     /// As for [`open`](Entry::open).
-    pub fn stat(&self) -> io::Result<Stat> {
+    pub(crate) fn stat(&self) -> io::Result<Stat> {
         let links = if self.linked { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let handle = self.descriptor()?;
         Ok(rustix::fs::statat(&handle.fd, &*self.name, links)?)
@@ -243,7 +238,7 @@ impl Entry {
 
     /// Gives up its hold on the descriptor of its directory: for entries that wait long after they
     /// were opened. Everything still works, and may have to open the directory again.
-    pub fn forget_directory(&mut self) {
+    pub(crate) fn forget_directory(&mut self) {
         self.handle = None;
     }
 

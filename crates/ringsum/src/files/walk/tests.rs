@@ -20,7 +20,7 @@ fn names(walk: Walk) -> Vec<String> {
 
 /// The relative path, and for what is no file also what it is.
 fn describe(entry: &Entry) -> String {
-    let path = String::from_utf8_lossy(&entry.relative_path()).into_owned();
+    let path = String::from_utf8_lossy(&entry.path_after(b"")).into_owned();
     match entry.kind() {
         Kind::File => path,
         Kind::Failed(error) => match error.raw_os_error() {
@@ -116,7 +116,7 @@ proptest! {
                 WalkOptions { threads, ahead_bytes, listing_bytes, directories: true, ..Default::default() };
             let mut found = Vec::new();
             for mut entry in Walk::with_budget(root.path(), &options, budget, 2).unwrap() {
-                let mut path = entry.relative_path();
+                let mut path = entry.path_after(b"");
                 let stat = entry.stat().unwrap();
                 prop_assert_eq!((stat.st_dev, stat.st_ino), (entry.device(), entry.inode()));
                 entry.forget_directory();
@@ -172,7 +172,7 @@ fn the_root_is_shown_as_it_was_written() {
         let entries: Vec<_> = walk(Path::new(&format!("{base}/{given}"))).collect();
         let paths: Vec<_> = entries.iter().map(|e| String::from_utf8(e.path()).unwrap()).collect();
         assert_eq!(paths, [format!("{base}/{shown}/a"), format!("{base}/{shown}/sub/b")]);
-        assert_eq!(entries[1].relative_path(), b"sub/b");
+        assert_eq!(entries[1].path_after(b""), b"sub/b");
         assert_eq!(entries[1].name(), b"b");
         let mut out = b"kept ".to_vec();
         entries[0].push_path(&mut out);
@@ -214,7 +214,7 @@ fn what_is_no_file_is_told_without_being_opened() {
     );
     assert_eq!(FileType::from_raw_mode(entries[2].stat().unwrap().st_mode), FileType::Symlink);
     let device = fs::metadata("/dev/null").unwrap().file_type();
-    let null = walk(Path::new("/dev")).find(|entry| entry.relative_path() == b"null").unwrap();
+    let null = walk(Path::new("/dev")).find(|entry| entry.path_after(b"") == b"null").unwrap();
     assert_eq!(matches!(null.kind(), Kind::CharDevice), device.is_char_device());
 }
 
@@ -331,7 +331,7 @@ fn a_directory_opened_again_must_be_the_same() {
         let options = WalkOptions { threads: 0, ..Default::default() };
         let mut walk = Walk::with_budget(root.path(), &options, 0, 1).unwrap();
         let entry = walk.next().unwrap();
-        assert_eq!(entry.relative_path(), file.as_bytes());
+        assert_eq!(entry.path_after(b""), file.as_bytes());
         entry.open(OFlags::RDONLY).unwrap();
         // Drives it out of those remembered.
         assert_eq!(walk.count(), 3);
@@ -359,7 +359,7 @@ fn an_entry_that_waits_holds_no_descriptor() {
         entry.open(OFlags::RDONLY).unwrap();
         assert_eq!(open.load(Relaxed), 0);
     }
-    assert_eq!(entries[2].relative_path(), b"c/d/1");
+    assert_eq!(entries[2].path_after(b""), b"c/d/1");
 }
 
 /// A tree `d/d/d/...` with a file at each level, made and removed step by step since its paths are
@@ -406,7 +406,7 @@ fn depth_has_no_limit() {
         for (index, mut entry) in walk.enumerate() {
             // The deepest first, since "d/" is before "e". Not each: building paths is quadratic.
             if index % 50 == 0 {
-                assert_eq!(entry.relative_path().len(), 2 * (LEVELS - 1 - index) + 1);
+                assert_eq!(entry.path_after(b"").len(), 2 * (LEVELS - 1 - index) + 1);
             }
             entry.open(OFlags::RDONLY).unwrap();
             open = open.max(entry.directory.descriptors.open.load(Relaxed));

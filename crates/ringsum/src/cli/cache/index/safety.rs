@@ -23,8 +23,7 @@ pub(super) fn make(path: &Path) -> Result<(), IndexError> {
         // (Another process created it meanwhile, or it is an empty file.)
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let why =
-                "it is a dangling link: name the file itself, or create an empty one there";
+            let why = "it is a dangling link: name the file itself, or create an empty one there";
             Err(IndexError::Open(path.into(), io::Error::new(error.kind(), why)))
         }
         Err(error) => Err(IndexError::Open(path.into(), error)),

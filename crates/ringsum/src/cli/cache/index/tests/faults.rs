@@ -57,7 +57,11 @@ fn a_file_that_is_no_index_stays_as_it_is() {
         ("text", b"a list of things".to_vec(), "not a SQLite database"),
         ("most of a header", index[..99].to_vec(), "not a SQLite database"),
         ("zeros", vec![0; 4096], "not a SQLite database"),
-        ("noise", (0..999).flat_map(|i| number(i).to_le_bytes()).collect(), "not a SQLite database"),
+        (
+            "noise",
+            (0..999).flat_map(|i| number(i).to_le_bytes()).collect(),
+            "not a SQLite database",
+        ),
         ("magic", changed(3, b"x"), "not a SQLite database"),
         ("foreign", changed(68, &[0, 0, 0, 7]), "application id is 0x7"),
         ("newer", changed(60, &[0, 0, 0, 9]), "has format 9"),

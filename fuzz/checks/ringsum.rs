@@ -1,11 +1,11 @@
-//! What must hold for any bytes in a checksum file and in a file of tuned settings. `fuzz/` tries it, and
-//! the tests replay the corpus.
+//! What must hold for any bytes in a checksum file and in a file of tuned settings. The fuzz targets call it
+//! with new inputs, and `cargo test` with the corpus.
 
-use crate::Algorithm;
-use crate::checkfile::{self, DIGEST_BYTES_MIN, Hints, LineEnd, Reader, Style};
+use ringsum::checkfile::{self, Hints, LineEnd, Reader, Style};
+use ringsum::{Algorithm, tuned as settings};
 
 /// A line names a file and whole digests, or none; what is written is read back.
-pub fn check_file(data: &[u8]) {
+pub(crate) fn check_file(data: &[u8]) {
     let requested = [Algorithm::Sha256, Algorithm::Blake2b(32)];
     let all_hints = [
         Hints::new(&[], &[], Some(b"SHA512SUMS")),
@@ -16,16 +16,18 @@ pub fn check_file(data: &[u8]) {
         let newline = Reader::new(hints.clone(), LineEnd::Newline);
         let nul = Reader::new(hints, LineEnd::Nul);
         for mut reader in [newline.clone(), nul, newline.gnu(16..=32)] {
-            let end = reader.end_byte();
+            let end = reader.end as u8;
             for text in data.split(|byte| *byte == end) {
                 let Ok(Some(line)) = reader.line(text) else { continue };
                 assert!(!line.name.is_empty() && !line.name.contains(&0));
                 let listed = &*line.listed;
-                assert!(data.windows(listed.len()).any(|part| part == listed) || listed[0] == b'\\');
+                assert!(
+                    data.windows(listed.len()).any(|part| part == listed) || listed[0] == b'\\'
+                );
                 for expected in line.more.iter().chain([&line.first]) {
                     let bytes = expected.digest.len();
                     match expected.algorithm {
-                        Algorithm::Blake3 => assert!(bytes >= DIGEST_BYTES_MIN),
+                        Algorithm::Blake3 => assert!(bytes >= 16),
                         other => assert_eq!(bytes, other.bytes()),
                     }
                 }
@@ -58,43 +60,27 @@ fn is_read_as_written(name: &[u8], algorithm: Algorithm) {
 }
 
 /// A file of settings is read or refused; what is read can be kept, and is then read again.
-#[cfg(feature = "tuned")]
-pub fn tuned(data: &[u8]) {
-    use crate::tuned;
+pub(crate) fn tuned(data: &[u8]) {
     let folder = std::env::temp_dir().join(format!("ringsum-fuzzed-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("tuned.json");
     std::fs::write(&path, data).unwrap();
-    if let Ok(entries) = tuned::load(&path) {
+    if let Ok(entries) = settings::load(&path) {
         for entry in &entries {
-            let _ = tuned::applicable(&entries, &entry.kernel, &entry.device);
-            tuned::update(&path, &entry.device, Some(entry)).unwrap();
-            let again = tuned::load(&path).unwrap();
+            let _ = settings::applicable(&entries, &entry.kernel, &entry.device);
+            settings::update(&path, &entry.device, Some(entry)).unwrap();
+            let again = settings::load(&path).unwrap();
             assert_eq!(again.len(), entries.len());
-            let found = tuned::applicable(&again, &entry.kernel, &entry.device);
+            let found = settings::applicable(&again, &entry.kernel, &entry.device);
             let found = found.expect("it was kept").expect("it holds");
-            let setting = |entry: &tuned::Entry| (entry.engine, entry.block_bytes, entry.depth);
+            let setting = |entry: &settings::Entry| (entry.engine, entry.block_bytes, entry.depth);
             assert_eq!(setting(found), setting(entry));
         }
         for entry in &entries {
-            tuned::update(&path, &entry.device, None).unwrap();
+            settings::update(&path, &entry.device, None).unwrap();
         }
-        let left = tuned::load(&path).unwrap();
+        let left = settings::load(&path).unwrap();
         assert!(left.len() < entries.len() || entries.is_empty());
     }
     std::fs::remove_dir_all(&folder).unwrap();
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn check_files_that_fuzzing_kept() {
-        crate::replay::corpus("check_file", super::check_file);
-    }
-
-    #[cfg(feature = "tuned")]
-    #[test]
-    fn settings_that_fuzzing_kept() {
-        crate::replay::corpus("tuned", super::tuned);
-    }
 }

@@ -1,0 +1,16 @@
+//! The inputs that fuzzing kept, once more.
+
+#[path = "../../../fuzz/checks/ringsum.rs"]
+mod checks;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[test]
+fn checksum_files() {
+    replay::corpus("check_file", checks::check_file);
+}
+
+#[test]
+fn tuned_settings() {
+    replay::corpus("tuned", checks::tuned);
+}
