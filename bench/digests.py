@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measure other digests than BLAKE3 against the tools of their names, and write the tables of docs/algorithms.md.
+"""Measure algorithms other than BLAKE3 against the tools of their names, and write the tables of docs/algorithms.md.
 
     sudo bench/digests.py FILE TREE [--runs N] [--out FOLDER] [--ringsum BINARY] [--only GROUP]
 
 FILE is a file of 1 GiB on the disk to be measured (made if it is missing), TREE a folder of 50,000 files or more. Needs
 root (to drop the page cache), Python 3.9, coreutils, openssl, `find`, `xargs`, and `cargo build --release`.
 
-Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike. Raw samples go to
-OUT/digests.jsonl (default: bench/runs/DATE-HOST), the tables to OUT/digests.md. Nothing else should run meanwhile.
-Groups: cold, warm, several, tree. `hashing alone` is OpenSSL on 1 GiB of memory, `reading alone` is `ringsum -a xxh3`,
+The runs of one group are interleaved, A B C, A B C, so that a drift of the machine's speed affects all alike. Raw
+samples go to OUT/digests.jsonl (default: bench/runs/DATE-HOST), the tables to OUT/digests.md. Nothing else should run
+meanwhile. Groups: cold, warm, several, tree. `hashing alone` is OpenSSL on 1 GiB of memory, `reading alone` is `ringsum -a xxh3`,
 which hashes 20 GB and more in a second on a thread of its own.
 """
 
@@ -25,7 +25,7 @@ import turns
 
 
 def hashing_alone():
-    """One sample: SHA-256 of 1 GiB that is in memory, a piece that stays in the core's cache again and again."""
+    """One sample: SHA-256 of 1 GiB in memory, over a piece that stays in the core's cache."""
     piece, digest = bytes(256 << 10), hashlib.sha256()
     start = time.perf_counter()
     for _ in range(4096):
@@ -34,7 +34,7 @@ def hashing_alone():
 
 
 def group(page, title, commands, runs, cold, warming=None):
-    """Runs commands in turn, and adds a table of them. One that is None is `hashing_alone`."""
+    """Interleaves runs of the commands, and adds their table. A command that is None is `hashing_alone`."""
     print(title)
     samples = {name: [] for name in commands}
     for round_ in range(runs if cold else runs + 1):

@@ -8,8 +8,8 @@ Needs root (to drop the page cache and to reserve huge pages), Python 3.9, fio f
     cargo build --release
     cargo build --release --package blockring --examples
 
-Makes 1 GiB in FOLDER (default: target/measure), which must be on the disk to be measured. The commands
-of a group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike. Raw samples
+Makes 1 GiB in FOLDER (default: target/measure), which must be on the disk to be measured. The runs of
+a group are interleaved, A B C, A B C, so that a drift of the machine's speed affects all alike. Raw samples
 go to OUT/knobs.jsonl (default: bench/runs/DATE-HOST), the tables to OUT/knobs.md. Nothing else should
 run meanwhile.
 """
@@ -31,8 +31,8 @@ HUGE_PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
 
 ENGINES = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"]
 
-# Each group: is it cold, is it primed (see turns.py), and its commands by their options; the first is
-# what the others are compared with.
+# Each group: whether it is cold, whether it is primed (see turns.py), and its commands by their options, which are
+# compared with the first.
 GROUPS = {
     "engines, cold": (True, False, ["", *(f"--engine {engine}" for engine in ENGINES)]),
     "engines, cold, through the page cache, the second of two in a row": (
@@ -107,9 +107,9 @@ GROUPS = {
         False,
         ["--pool-threads 8", *(f"--pool-threads {n}" for n in (1, 2, 4, 16, 32))],
     ),
-    "looking, cold": (True, False, ["", "--explain", "--stats", "--trace /dev/null"]),
-    "looking, warm": (False, False, ["", "--explain", "--stats", "--trace /dev/null"]),
-    "manners, cold": (
+    "diagnostics, cold": (True, False, ["", "--explain", "--stats", "--trace /dev/null"]),
+    "diagnostics, warm": (False, False, ["", "--explain", "--stats", "--trace /dev/null"]),
+    "rate limiting and I/O priority, cold": (
         True,
         False,
         ["", "--io-priority idle", "--limit-rate 10G", "--limit-rate 1G", "--bypass-cache"],
@@ -118,7 +118,7 @@ GROUPS = {
 
 
 def seconds_of(argv):
-    """What an example says that it took: the last but one word of its line."""
+    """The seconds that an example prints: the last but one word of its line."""
     out = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     return float(out.split()[-2])
 
@@ -134,7 +134,7 @@ def fio(path, engine, kib, depth):
 
 
 def against_fio(path, runs):
-    """Our time without a hash against fio's, each by its own clock, without the start of a process."""
+    """The time of `drain`, without a hash, compared with fio's, each by its own clock, without process start."""
     rows, raw = [], {}
     for engine in ("io_uring", "libaio"):
         for kib, depth in ((512, 16), (512, 32), (128, 32)):
@@ -166,7 +166,7 @@ def batches(path, runs):
             )
             samples[way].append(float(out.stdout.split()[4]))
     base = statistics.median(samples["loop"])
-    rows = ["| | seconds | against the loop of `pread` |", "|---|---|---|"]
+    rows = ["| | seconds | compared with the loop of `pread` |", "|---|---|---|"]
     for way in ways:
         median = statistics.median(samples[way])
         rows.append(f"| {way} | {median:.3f} | {base / median:.1f}x faster |")
@@ -197,7 +197,7 @@ def main():
     parser.add_argument("--folder", type=pathlib.Path, default=turns.ROOT / "target/measure")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--only", help="the groups whose names have this in them")
+    parser.add_argument("--only", help="run only groups whose name contains this")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     path = turns.make_file(args.folder / "1GiB", 1024)

@@ -6,10 +6,10 @@
 Needs Python 3.9, `b3sum` (cargo install b3sum), bash, and
 
     cargo build --release
-    cargo build --release --package blockring --examples
+    cargo build --release --package ringbench --examples
 
-Makes a file of 1 GiB in FOLDER (default: target/measure) and reads it from the page cache. Commands of one
-comparison run in turn. Raw samples go to OUT/pipes.jsonl (default: bench/runs/DATE-HOST), the tables to
+Makes a file of 1 GiB in FOLDER (default: target/measure) and reads it from the page cache. The runs of one
+comparison are interleaved. Raw samples go to OUT/pipes.jsonl (default: bench/runs/DATE-HOST), the tables to
 OUT/pipes.md. Nothing else should run meanwhile.
 """
 
@@ -33,13 +33,13 @@ SIZES = ("64K", "256K", "1M")
 
 
 class Pipeline:
-    """Commands with pipes between them. `first_pipe`: bytes of the first of these, if not as usual."""
+    """Commands with pipes between them. `first_pipe`: size of the first pipe in bytes, if not the default."""
 
     def __init__(self, *commands, first_pipe=None, stdin="/dev/null"):
         self.commands, self.first_pipe, self.stdin = commands, first_pipe, stdin
 
     def run(self):
-        """Wall and CPU seconds of all."""
+        """Returns wall and CPU seconds of all commands."""
         start = time.perf_counter()
         stdin = os.open(self.stdin, os.O_RDONLY)
         null = os.open("/dev/null", os.O_WRONLY)
@@ -77,7 +77,7 @@ class Bench:
         self.raw.write(json.dumps(machine) + "\n")
 
     def compare(self, title, pipelines):
-        """The samples of each, by name, in turn; the first round only warms."""
+        """Returns the samples of each, by name; runs are interleaved, and the first round only warms."""
         print(title)
         samples = {name: [] for name in pipelines}
         for round_ in range(self.runs + 1):

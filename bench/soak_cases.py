@@ -1,8 +1,8 @@
-"""The cases of `bench/soak`: what is made of a seed, run, and judged.
+"""The cases of `bench/soak`: generated from a seed, run, and judged.
 
-Each case is a function of a `Case`, and raises `Broken` for what must not be. What must hold: a hash that is printed
-is one of what the file was at some time; a file without a hash has an error line, and the exit status says so; what
-is quiet and read as the program likes has its hash.
+Each case is a function of a `Case`, and raises `Broken` if an invariant fails: a printed hash is of a content that the
+file had at some time; a file without a hash has an error line, and the exit status says so; a file that does not
+change and is read with automatic options has its hash.
 """
 
 import os
@@ -20,15 +20,15 @@ ENGINES = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"]
 CACHES = ["direct", "buffered", "dontcache"]
 BLOCKS = ["512", "4096", "12K", "64K", "96K", "128K", "512K", "1M", "3M", "4M", "16M"]
 KNOBS = ["--io-drain", "--io-link", "--sqpoll=5", "--fixed-buffers", "--fixed-file", "--iopoll"]
-# Around these lengths things are different: chunks, pages, blocks, subtrees, windows of mappings.
+# Boundaries: chunks, pages, blocks, subtrees, windows of mappings.
 EDGES = [0, 1, 64, 512, 1000, 1024, 4096, 16384, 65536, 131072, 262144, 524288, 1 << 20, 2 << 20, 4 << 20]
 LENGTH_MAX = 12 << 20
-# What a refusal says. Anything else that a quiet file gets instead of its hash is broken.
+# Messages of refusals. Any other message instead of the hash of an unchanged file is a failure.
 REFUSED = re.compile(rb"cannot be used|No such device|has no medium|Invalid argument|not supported")
 
 
 class Case:
-    """One case: its random numbers, its files, and what it counts."""
+    """One case: its random numbers, its files, and its counts."""
 
     def __init__(self, world, seed, number):
         self.world, self.rng = world, random.Random(f"{seed}:{number}")
@@ -59,7 +59,7 @@ class Case:
         return path
 
     def file(self, place, length=None, sparse=None):
-        """A file on a place; gives the path that it is read by."""
+        """Makes a file on a place; returns the path that it is read by."""
         path = self.path(place)
         length = self.length() if length is None else length
         with open(path, "wb") as file:
@@ -73,7 +73,7 @@ class Case:
         return place.read / path.name
 
     def cache(self, path):
-        """Leaves some, all or none of a file in the page cache; some of it may not be on the disk yet."""
+        """Leaves some, all or none of a file in the page cache; some of it may be dirty."""
         state = self.rng.choice(["dirty", "warm", "cold", "cold", "half"])
         if state == "dirty":
             return
@@ -89,7 +89,7 @@ class Case:
                 os.posix_fadvise(file.fileno(), start, size, os.POSIX_FADV_DONTNEED)
 
     def how(self):
-        """Options about reading, and whether they may be refused."""
+        """Options for reading, and whether they may be refused."""
         args, may_refuse = [], False
         if self.chance(0.25):
             return args, may_refuse
@@ -117,7 +117,7 @@ class Case:
         return args, may_refuse
 
     def what(self):
-        """Options about the hash, which `b3sum` has, too."""
+        """Options for the hash, which `b3sum` has, too."""
         if self.chance(0.85):
             return []
         return self.rng.choice([["--length", "131"], ["--derive-key", "a soak"], ["--seek", "77"], ["-l", "1"]])
@@ -131,7 +131,7 @@ class Case:
 
 
 def lines_of(child):
-    """Hash by name, of what a run printed."""
+    """The hashes in the output of a run, by name."""
     if child.out and not child.out.endswith(b"\n"):
         raise Broken("other", f"a line without its end: {child.said()}")
     found = {}
@@ -144,8 +144,8 @@ def lines_of(child):
 
 
 def judge(case, child, rights, may_refuse=False, may_fail=False, ended_by=()):
-    """`rights`: for each name the hashes that are right. `may_refuse`: what was asked for may not be had.
-    `may_fail`: what the file is may be no reason for a hash. `ended_by`: codes of a run that was ended."""
+    """`rights`: the right hashes for each name. `may_refuse`: an explicit option may not be available. `may_fail`: the
+    state of the file may rule out a hash. `ended_by`: codes of a run that was ended."""
     found = lines_of(child)
     for name, hash_ in found.items():
         if hash_ not in rights.get(name, ()):
@@ -157,7 +157,7 @@ def judge(case, child, rights, may_refuse=False, may_fail=False, ended_by=()):
         case.count("refused", len(rights))
         return
     if child.code not in (0, 1):
-        raise Broken("other", f"another end than it may have: {child.said()}")
+        raise Broken("other", f"an unexpected exit status: {child.said()}")
     for name in rights.keys() - found.keys():
         start = f"ringsum: {name}: ".encode(errors="surrogateescape")
         errors = [line for line in child.err.splitlines() if line.startswith(start)]
@@ -170,11 +170,11 @@ def judge(case, child, rights, may_refuse=False, may_fail=False, ended_by=()):
         else:
             raise Broken("other", f"no hash: {child.said()}")
     if (child.code == 0) != (found.keys() == rights.keys()):
-        raise Broken("other", f"the exit status does not go with what was said: {child.said()}")
+        raise Broken("other", f"the exit status does not match the output: {child.said()}")
 
 
 def quiet(case):
-    """Files that nobody touches, each in another state, read in whatever way."""
+    """Files that do not change, each in another state, read in any way."""
     place = case.rng.choice(case.world.places)
     paths = [case.file(place) for _ in range(case.rng.choice([1, 1, 1, 2, 5]))]
     what = case.what()
@@ -188,7 +188,7 @@ def quiet(case):
 
 
 def stream(case):
-    """A pipe, a FIFO or a socket that is written in pieces of any size, and may be passed on."""
+    """A pipe, a FIFO or a socket that is written in pieces of any size, with or without a tee."""
     content = case.content(case.length())
     how, may_refuse = case.how()
     kind = case.rng.choice(["pipe", "pipe", "socket", "fifo"])
@@ -201,7 +201,7 @@ def stream(case):
     else:
         name = str(case.path(case.world.places[0], ".fifo"))
         os.mkfifo(name)
-        # For both, so that neither opening waits; the end comes when it is closed.
+        # For reading and writing, so that opening does not wait; closing it is the end.
         writer = os.open(name, os.O_RDWR)
     passing, copy = [], None
     if kind == "pipe" and case.chance(0.4):
@@ -212,12 +212,12 @@ def stream(case):
             passing = ["--tee", str(copy)]
 
     def write(child):
-        """In pieces of any size, for as long as somebody reads them."""
+        """In pieces of any size, as long as there is a reader."""
         pieces = memoryview(content)
         most = [1, 77, 4095, 4096, 65536, 65537, 1 << 20] if len(content) < 1 << 20 else [1 << 17]
         os.set_blocking(writer, False)
         try:
-            # A FIFO that is closed before it was opened has no end for whoever opens it.
+            # If a FIFO is closed before the reader opens it, the reader waits for ever.
             while kind == "fifo" and child.poll() is None and not is_open(child, name):
                 time.sleep(0.001)
             while pieces and child.poll() is None:
@@ -239,10 +239,10 @@ def stream(case):
     right = case.world.hash_of(content)
     if passing == ["--pass-through"]:
         if child.out != content:
-            raise Broken("wrong hash", f"what was passed on is not what came: {child.said()}")
+            raise Broken("wrong hash", f"the bytes passed on are not those of the input: {child.said()}")
         child.out, child.err = child.err, b""
     elif copy and copy.read_bytes() != content:
-        raise Broken("wrong hash", f"the copy is not what came: {child.said()}")
+        raise Broken("wrong hash", f"the copy is not the input: {child.said()}")
     judge(case, child, {name: {right}}, may_refuse)
 
 
@@ -262,7 +262,7 @@ def is_open(child, name):
 
 
 def plant_tree(case, place):
-    """A tree of small files; gives its folder and the paths in it."""
+    """Makes a tree of small files; returns its folder and the paths in it."""
     root = case.path(place)
     root.mkdir()
     folders, files = [root], []
@@ -283,7 +283,7 @@ def plant_tree(case, place):
 
 
 def tree(case):
-    """A tree, in the order of its names, whatever its files are read with."""
+    """A tree, in the order of its names, however its files are read."""
     place = case.rng.choice(case.world.places)
     root, files = plant_tree(case, place)
     read = place.read / root.name
@@ -303,7 +303,7 @@ def tree(case):
 
 
 def lists(case):
-    """Lists of either program, checked by the other; then one file is damaged, and one is missing."""
+    """Lists of each program, checked by the other; then one file is damaged, and one is missing."""
     place = case.rng.choice(case.world.places)
     root, files = plant_tree(case, place)
     if len(files) < 3:
@@ -316,16 +316,16 @@ def lists(case):
     for program, sums in [(world.ringsum, by_ringsum), (world.b3sum, by_b3sum)]:
         sums.write_bytes(world.run([program, "--", *names], cwd=read).out)
     if by_ringsum.read_bytes() != by_b3sum.read_bytes():
-        raise Broken("wrong hash", f"the lists are not the same: {read}")
+        raise Broken("wrong hash", f"the lists differ: {read}")
     for program, sums in [(world.b3sum, by_ringsum), (world.ringsum, by_b3sum)]:
         child = world.run([program, "--check", sums], cwd=read)
         if child.code or child.out != b"".join(os.fsencode(f"{name}: OK\n") for name in names):
-            raise Broken("wrong hash", f"what was listed is not well: {child.said()}")
+            raise Broken("wrong hash", f"a listed file fails: {child.said()}")
     case.count("hashes", 3 * len(files))
     bad = case.rng.randrange(len(files))
     gone = case.rng.choice([i for i in range(len(files)) if i != bad])
     if place.read != place.write:
-        # What is below an overlay must not change; this is copied up.
+        # The lower layer of an overlay must not change; this copies up.
         files = [read / name for name in names]
     content = bytearray(files[bad].read_bytes()) or bytearray(b"\x00")
     content[case.rng.randrange(len(content))] ^= 1 << case.rng.randrange(8)
@@ -340,14 +340,13 @@ def lists(case):
     verdicts = child.out.decode(errors="surrogateescape").splitlines()
     well = [f"{name}: OK" for i, name in enumerate(names) if i not in (bad, gone)]
     if child.code == 0 or f"{names[bad]}: OK" in verdicts or f"{names[gone]}: OK" in verdicts:
-        raise Broken("wrong hash", f"damage was not seen: {names[bad]}, {names[gone]}: {child.said()}")
+        raise Broken("wrong hash", f"damage was missed: {names[bad]}, {names[gone]}: {child.said()}")
     if not may_refuse and [line for line in verdicts if line.endswith(": OK")] != well:
-        raise Broken("wrong hash", f"what is well was not: {child.said()}")
+        raise Broken("wrong hash", f"an undamaged file fails: {child.said()}")
 
 
 def states(case, path, content, seen, end):
-    """Changes a file while it is read. Each step is one that no reader sees half of; `seen` gets what the file was
-    after it. Replaced it is whole."""
+    """Changes a file while it is read, in steps that are atomic for readers; `seen` gets the content after each."""
     rng = case.rng
     while time.monotonic() < end:
         time.sleep(rng.random() * 0.02)
@@ -386,7 +385,7 @@ def states(case, path, content, seen, end):
 
 
 def changing(case):
-    """A file that is changed while it is read: the hash of what it was at some time, or an error."""
+    """A file that is changed while it is read: the hash of a content that it had at some time, or an error."""
     place = case.rng.choice(case.world.places)
     length = case.rng.choice([case.length(3 << 20), 1 << 20, (2 << 20) + 5])
     path = case.file(place, length, sparse=False)
@@ -411,7 +410,7 @@ def changing(case):
 
 
 def faulty(case):
-    """A file on a FUSE file system that goes wrong, and maybe below an overlay."""
+    """A file on a FUSE file system with faults, with or without an overlay on it."""
     world, rng = case.world, case.rng
     if not world.fuse:
         return
@@ -431,7 +430,7 @@ def faulty(case):
         may_fail = True
     elif trouble in ("eintr", "eagain"):
         words += [f"{trouble}={at}", f"times={rng.randrange(1, 20)}"]
-        # The page cache gives such an error to a read that shares a page with another as EIO.
+        # The page cache returns EIO instead to a read that shares a page with another.
         may_fail = not is_direct
     elif trouble == "claims" and is_direct:
         words.append(f"claims={max(1, length + rng.choice([-1, 1, -4096, 5000, -length // 2]))}")
@@ -453,13 +452,13 @@ def faulty(case):
     finally:
         (world.fuse / path.name).unlink(missing_ok=True)
     rights = {world.hash_of(world.noise(length)) for length in lengths}
-    # A direct read begins at a sector, and answers that are shorter never bring a whole one.
+    # A direct read begins at a sector; shorter answers never complete one.
     may_fail |= trouble == "short" and "direct" in how and most < 8192
     judge(case, child, {str(path): rights}, may_refuse or (is_direct and "mmap" in how), may_fail)
 
 
 def signalled(case):
-    """Signals that a run survives, and those that end it: what was printed by then is right."""
+    """Signals that a run survives, and signals that end it: all output until then is right."""
     place = case.rng.choice(case.world.places)
     paths = [case.file(place, case.length(2 << 20)) for _ in range(3)]
     right = case.world.hashes(paths)
@@ -480,7 +479,7 @@ def signalled(case):
 
 
 def limited(case):
-    """Few descriptors, little memory, few threads: a hash or an error, and nothing else."""
+    """Few descriptors, little memory, few threads: a hash or an error, nothing else."""
     place = case.rng.choice(case.world.places)
     rng = case.rng
     if case.chance(0.3):
@@ -511,37 +510,37 @@ def limited(case):
         case.count("refused", len(paths))
         return
     child = case.world.run([*command, *how, *named])
-    # Of the run time of Rust, or of glibc's: docs/exit-status.md.
-    no_memory = child.code == -signal.SIGABRT and re.search(rb"memory allocation of|out of memory", child.err)
-    if no_memory:
+    # The run stops, or Rust or glibc abort: docs/exit-status.md. Files that were not read have no line.
+    has_no_memory = re.search(rb"memory allocation of|out of memory", child.err)
+    if has_no_memory and child.code in (1, -signal.SIGABRT):
         child.code = 1
         judge_some(case, child, {str(path): {hash_} for path, hash_ in zip(paths, right)})
         case.count("errors")
         return
     rights = {str(path): {hash_} for path, hash_ in zip(paths, right)}
     if "-r" in named:
-        # A folder that cannot be opened has a line of its own, and what is in it none.
+        # A folder that cannot be opened has a line of its own, and its files have none.
         judge_some(case, child, rights)
         return
     judge(case, child, rights, may_refuse=True, may_fail=True)
 
 
 def judge_some(case, child, rights):
-    """Of a tree of which not all could be listed."""
+    """Judges a run in which not all files have a line."""
     found = lines_of(child)
     for name, hash_ in found.items():
         if hash_ not in rights.get(name, ()):
             raise Broken("wrong hash", f"{name}: {hash_}: {child.said()}")
     case.count("hashes", len(found))
     if child.code == 0 and len(found) != len(rights):
-        raise Broken("other", f"all is said to be well, and is not there: {child.said()}")
+        raise Broken("other", f"exit status 0, but lines are missing: {child.said()}")
     if child.code == 1 and not child.err:
-        raise Broken("other", f"a failure without a word: {child.said()}")
+        raise Broken("other", f"a failure without a message: {child.said()}")
     if child.code not in (0, 1, 2):
-        raise Broken("other", f"another end than it may have: {child.said()}")
+        raise Broken("other", f"an unexpected exit status: {child.said()}")
 
 
-# How often each is tried.
+# The weight of each kind.
 KINDS = [(quiet, 30), (stream, 12), (tree, 8), (lists, 5), (changing, 20), (faulty, 12), (signalled, 6), (limited, 7)]
 
 

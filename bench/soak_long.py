@@ -1,4 +1,4 @@
-"""A case of `bench/soak`: one process that reads 20,000 files, and must give back what it takes for each."""
+"""A case of `bench/soak`: one process that reads 20,000 files, and must not leak."""
 
 import os
 import pathlib
@@ -12,14 +12,14 @@ from soak_world import PATIENCE_S, Broken, Child, stacks_of, usage_of
 FILES = 20_000
 BATCH = 200
 ROUNDS = 10
-# What a process that has nothing to do may have more of in its last rounds than in the third to the fifth: it starts
-# threads as it learns how busy the device is, and an allocator keeps what it got (in KiB). In between there are 10,000
-# files, and 500 that failed.
+# How much more an idle process may hold in its last rounds than in the third to the fifth: it starts threads as it
+# learns how busy the device is, and an allocator keeps memory (in KiB). In between there are 10,000 files, and 500
+# that failed.
 SLACK = {"descriptors": 8, "threads": 20, "mappings": 80, "resident": 24 << 10}
 
 
 def long(case):
-    """Names come in batches, one in 20 of a file that fails, is missing, or is a folder."""
+    """Names arrive in batches; one in 20 is of a file that fails, is missing, or is a folder."""
     world = case.world
     place = case.rng.choice(world.places)
     root = case.path(place)
@@ -57,7 +57,7 @@ def plant(root, case):
 
 
 def feed(world, case, argv, names, read):
-    """Runs it; gives what became of it, without what was said of bad names, and how it was on the way."""
+    """Runs it; returns the finished run without the messages about bad names, and its usage after each round."""
     child = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=world.env
     )
@@ -109,7 +109,7 @@ def feed(world, case, argv, names, read):
         raise Broken("other", f"{argv}: {len(bad)} bad names, and {said} errors")
     case.count("errors", said)
     case.count("faults", len(bad))
-    # Without the bad ones all would be well, but for the last line, which counts them.
+    # Without the bad names there is no failure, except in the last line, which counts them.
     counting = [line for line in left if line.startswith(b"ringsum: WARNING") or b"files failed" in line]
     left = [line for line in left if line not in counting]
     code = 0 if code == 1 and not left else code
@@ -117,7 +117,7 @@ def feed(world, case, argv, names, read):
 
 
 def at_rest(pid):
-    """What a process has when it has nothing to do: no CPU time in 0.3 s, after 10 s at most."""
+    """The usage of a process when it is idle: no CPU time in 0.3 s, after 10 s at most."""
     before = None
     for _ in range(33):
         ticks = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -130,7 +130,7 @@ def at_rest(pid):
 
 def judge_usage(argv, looks):
     if len(looks) < ROUNDS:
-        raise Broken("other", f"{argv}: it was over before it could be looked at")
+        raise Broken("other", f"{argv}: it ended before it could be checked")
     for what, slack in SLACK.items():
         early = max(look[what] for look in looks[2:5])
         late = min(look[what] for look in looks[-2:])

@@ -1,6 +1,6 @@
-"""What `bench/soak` has its cases in: file systems, files, children that are watched, and who knows the right hash.
+"""The environment of the cases of `bench/soak`: file systems, files, watched children, and the right hashes.
 
-It knows nothing of what must come of a case but that children end, and do not panic.
+It does not judge a case, except that children must end and must not panic.
 """
 
 import os
@@ -11,11 +11,11 @@ import subprocess
 import threading
 import time
 
-# What is still there after so long hangs: nothing here takes a tenth of it on a busy machine.
+# A child that runs for longer hangs: nothing here takes a tenth of it on a busy machine.
 PATIENCE_S = 60
 
-# A file system of its own each, where root may mount it: a name, how it is made in an image of so many MiB, and
-# what `mount` is told.
+# File systems that root may mount: a name, the command that makes it in an image, the size of that in MiB, and the
+# options of `mount`.
 IMAGES = [
     ("ext4-1k", "mkfs.ext4 -q -F -b 1024", 192, ""),
     ("ext4-journal", "mkfs.ext4 -q -F", 256, "-o data=journal"),
@@ -26,7 +26,7 @@ IMAGES = [
 
 
 class Broken(Exception):
-    """What must not be. `kind`: wrong hash, hang, leak, or other."""
+    """A violated invariant. `kind`: wrong hash, hang, leak, or other."""
 
     def __init__(self, kind, what):
         super().__init__(what)
@@ -34,25 +34,25 @@ class Broken(Exception):
 
 
 class Place:
-    """Where files are: written in one folder, read in another, which is the same but below an overlay."""
+    """A file system: files are written in one folder and read in another, which differ only for an overlay."""
 
     def __init__(self, name, write, read=None):
         self.name, self.write, self.read = name, write, read or write
 
 
 class Child:
-    """What became of a run."""
+    """A finished run."""
 
     def __init__(self, argv, code, out, err):
         self.argv, self.code, self.out, self.err = argv, code, out, err
 
     def said(self):
         lines = self.err.decode(errors="replace").splitlines()
-        return f"{self.argv}\n  ended with {self.code}, said {lines[:12]}"
+        return f"{self.argv}\n  ended with {self.code}, printed {lines[:12]}"
 
 
 class World:
-    """File systems that are there until `close`."""
+    """File systems that stay mounted until `close`."""
 
     def __init__(self, folder, ringsum, b3sum="b3sum"):
         self.folder, self.ringsum, self.b3sum = pathlib.Path(folder), ringsum, b3sum
@@ -61,7 +61,7 @@ class World:
         here = self.folder / "here"
         here.mkdir(parents=True)
         self.places = [Place("disk", here)]
-        # What was measured on this machine counts for nothing here.
+        # Settings that were measured on this machine are ignored.
         self.env = dict(os.environ, XDG_CONFIG_HOME="/nonexistent")
 
     def shell(self, line):
@@ -71,7 +71,7 @@ class World:
         return done.stdout.strip()
 
     def mount(self, name, line):
-        """Mounts at a folder of that name; gives it."""
+        """Mounts at a folder of that name, and returns it."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
         self.shell(f"{line} {place}")
@@ -85,7 +85,7 @@ class World:
             self.missing.append(f"{name}: {error}")
 
     def mount_all(self, faulty_fs):
-        """Whatever can be had. What cannot is in `missing`."""
+        """Mounts everything that is available; the rest is in `missing`."""
         def add(name, line):
             self.places.append(Place(name, self.mount(name, line)))
 
@@ -104,7 +104,7 @@ class World:
         self.places.append(Place(name, self.mount(name, f"mount {options} {device}")))
 
     def overlay(self):
-        # Volatile: to unmount it took minutes where much was to be brought to the disk for nothing.
+        # Volatile: otherwise unmounting took minutes, only to sync data that is thrown away.
         for name in ("lower", "upper", "work"):
             (self.folder / name).mkdir()
         layers = f"lowerdir={self.folder}/lower,upperdir={self.folder}/upper,workdir={self.folder}/work,volatile"
@@ -115,7 +115,7 @@ class World:
         place = self.folder / "fuse"
         place.mkdir()
         if not pathlib.Path(faulty_fs).exists():
-            raise OSError(f"{faulty_fs} is not there")
+            raise OSError(f"{faulty_fs} does not exist")
         self.server = subprocess.Popen([faulty_fs, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if self.server.stdout.readline() != b"mounted\n":
             raise OSError("it cannot be mounted")
@@ -140,7 +140,7 @@ class World:
             self.attempt("undo", lambda: self.shell(f"umount --lazy {self.fuse}"))
 
     def run(self, argv, stdin=subprocess.DEVNULL, act=None, cwd=None, stdout=None):
-        """Runs a command to its end. `act`: what is done to it meanwhile, on another thread."""
+        """Runs a command to its end. `act` is called with the child on another thread meanwhile."""
         argv = [str(arg) for arg in argv]
         feed = stdin if isinstance(stdin, bytes) else None
         child = subprocess.Popen(
@@ -161,7 +161,7 @@ class World:
         except subprocess.TimeoutExpired:
             stacks = stacks_of(child.pid)
             child.kill()
-            raise Broken("hang", f"{argv}\n  still there after {PATIENCE_S} s:\n{stacks}") from None
+            raise Broken("hang", f"{argv}\n  still running after {PATIENCE_S} s:\n{stacks}") from None
         finally:
             if thread:
                 thread.join()
@@ -187,7 +187,7 @@ class World:
 
 
 def stacks_of(pid):
-    """What the threads of a process wait for, as far as the kernel says."""
+    """The wait states of the threads of a process, as far as the kernel reports them."""
     lines = []
     for thread in sorted(pathlib.Path(f"/proc/{pid}/task").glob("*")):
         for name in ("comm", "wchan", "syscall", "stack"):
@@ -212,7 +212,7 @@ def usage_of(pid):
 
 
 def send(child, *signals):
-    """Sends signals to a child that may be gone."""
+    """Sends signals to a child that may have ended."""
     for number in signals:
         try:
             signal.pidfd_send_signal(child.pidfd, number)

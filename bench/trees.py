@@ -7,15 +7,14 @@ TREE is a folder of 50,000 files or more, on the disk to be measured: a copy of 
 (`cp -a /usr FOLDER/usr`) is a good one. Needs root (to drop the page cache), Python 3.9, `b3sum` (cargo
 install b3sum), `find`, `xargs`, and `cargo build --release`.
 
-Commands of one group run in turn, A B C, A B C, so that a drift of the machine's speed hits all alike.
+The runs of one group are interleaved, A B C, A B C, so that a drift of the machine's speed affects all alike.
 Raw samples go to OUT/trees.jsonl (default: bench/runs/DATE-HOST), the table to OUT/trees.md. Nothing else
-should run meanwhile. Groups: cold, alone (beside `find`, which looks at each file and reads none), warm, index,
-engines, scale (folders scale-10000, scale-100000 and scale-1000000 beside TREE's parent, with so many empty
-and tiny files each, where they are there).
+should run meanwhile. Groups: cold, alone (compared with `find`, which only calls `stat`), warm, index, engines,
+scale (the folders scale-10000, scale-100000 and scale-1000000 beside TREE's parent, if they exist, with that
+many empty and tiny files).
 
-Before and after each command a fixed loop is timed (`yardstick_ms`, the mean): where it does not take the same
-processor time each time, a second of that is not always worth the same, as in a virtual machine whose host has
-others.
+Before and after each command a fixed loop is timed (`yardstick_ms`, the mean). If its processor time varies, so
+does the worth of a second of processor time, as in a virtual machine that shares its host.
 """
 
 import argparse
@@ -47,8 +46,8 @@ def yardstick():
 
 
 def compare(commands, runs, cold, warming=None):
-    """The samples of each command, by their names. `warming` runs before each: a kernel may give pages back
-    that nobody reads for some seconds (DAMON), and then not all of them are warm."""
+    """The samples of each command, by their names. `warming` runs before each: a kernel may reclaim
+    pages that are not read for some seconds (DAMON), and then not all of them are warm."""
     samples = {name: [] for name in commands}
     for round_ in range(runs if cold else runs + 1):
         for name, command in commands.items():
@@ -72,7 +71,7 @@ class Bench:
         self.args, self.page = args, turns.Page(out, "trees")
 
     def group(self, title, commands, cold, runs=None, warming=None):
-        """Runs a group, and adds a table of it."""
+        """Runs a group, and adds its table."""
         print(title)
         samples = compare(commands, runs or self.args.runs, cold, warming)
         more = {"CPU s": ("cpu", 2), "peak MiB": ("rss_mib", 0), "page cache MiB": ("cached_mib", 0)}
@@ -80,7 +79,7 @@ class Bench:
         loops = sorted(sample["yardstick_ms"] for each in samples.values() for sample in each)
         self.page.lines.append(
             f"\nThe fixed loop took {loops[0]:.0f} ms of processor time at least, "
-            f"{statistics.median(loops):.0f} ms in the midst, {loops[-1]:.0f} ms at most."
+            f"median {statistics.median(loops):.0f} ms, {loops[-1]:.0f} ms at most."
         )
         self.page.write()
 
@@ -131,7 +130,7 @@ def main():
                 "find -size +0": f"find {tree} -type f -size +0",
                 "ringsum -r": f"{ringsum} -r {tree}",
             }
-            bench.group("Cold, beside looking alone", commands, cold=True, runs=2 * args.runs + 1)
+            bench.group("Cold, compared with `stat` alone", commands, cold=True, runs=2 * args.runs + 1)
         if wants("warm"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}", short(one): one, short(two): two}
             # Directories, too: only some of the commands read them.

@@ -1,4 +1,4 @@
-"""Whole commands, run in turn and measured: what the scripts beside this one are made of.
+"""Interleaved runs of whole commands: shared by the other scripts here.
 
 Needs Python 3.9, and root to drop the page cache. `ringbench compare` measures single commands; these scripts are for
 groups of many options of one command, and for pipelines.
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RINGSUM = str(ROOT / "target/release/ringsum")
 MIB = 1 << 20
 
-# What is measured is what is built in, not what was once tuned on this machine.
+# The built-in settings are measured, not those that were tuned on this machine.
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 TO_NULL = [(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)]
 
@@ -30,7 +30,7 @@ def drop_caches():
 
 
 def sectors_read():
-    """Sectors that all whole disks have delivered."""
+    """Sectors read from all whole disks."""
     total = 0
     for disk in pathlib.Path("/sys/block").iterdir():
         if not disk.name.startswith(("loop", "ram", "zram", "dm-")):
@@ -39,7 +39,7 @@ def sectors_read():
 
 
 def run(argv):
-    """One process: wall and CPU seconds, peak memory in MiB (this script's own is its floor)."""
+    """Runs one process: wall and CPU seconds, peak memory in MiB (at least that of this script)."""
     start = time.perf_counter()
     pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=TO_NULL)
     _, status, usage = os.wait4(pid, 0)
@@ -54,10 +54,10 @@ def run(argv):
 
 
 def compare(commands, runs, cold, primed):
-    """Runs the commands in turn. Returns the samples of each.
+    """Interleaves runs of the commands. Returns the samples of each.
 
-    primed: each is run twice, and the second counts. In a virtual machine whose host takes free memory
-    back, a command that fills the page cache pays for the pages that the one before it did not use.
+    primed: each is run twice, and the second counts. In a virtual machine whose host reclaims free memory, a
+    command that fills the page cache pays for the pages that the one before it did not use.
     """
     samples = {name: [] for name in commands}
     for round_ in range(runs if cold else runs + 1):
@@ -100,8 +100,8 @@ class Page:
         self.raw.write(json.dumps(facts) + "\n")
 
     def table(self, title, samples, more):
-        """Takes down the samples of each command, and adds a table; the first command is what the others are compared
-        with. `more`: headings of columns besides the time, each with what it is of, and its decimals."""
+        """Records the samples of each command, and adds a table, in which the others are compared with the first.
+        `more`: headings of columns besides the time, each with its value and number of decimals."""
         for name, each in samples.items():
             for sample in each:
                 sample = {key: round(value, 4) for key, value in sample.items()}

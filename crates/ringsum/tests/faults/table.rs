@@ -176,15 +176,3 @@ pub(crate) fn page(groups: &[Group], rows: &[Vec<Row>], before: &str) -> String 
     page.push_str(before.find(SOAK).map_or("", |at| &before[at..]));
     page
 }
-
-/// The faults and engines of a page, group by group: the first cells of its rows, and the heads.
-pub(crate) fn outline(page: &str) -> Vec<&str> {
-    let page = page.find(SOAK).map_or(page, |at| &page[..at]);
-    let tables = page.find("\n## ").map_or("", |at| &page[at..]);
-    let is_row = |line: &&str| line.starts_with("## ") || line.starts_with("| ");
-    let cell = |line| match str::strip_prefix(line, "| ") {
-        Some(row) if !row.starts_with("fault | ") => row.split(" | ").next().unwrap_or(row),
-        _ => line,
-    };
-    tables.lines().filter(is_row).map(cell).collect()
-}
