@@ -91,6 +91,7 @@ impl Tee {
     pub(crate) fn describe(&self, source: BorrowedFd<'_>) -> Option<(&'static str, String)> {
         let files = match self.files.len() {
             0 => String::new(),
+            1 => "a file is written, and synced at the end".to_owned(),
             n => format!("{n} files are written, and synced at the end"),
         };
         let Some(output) = &self.output else {

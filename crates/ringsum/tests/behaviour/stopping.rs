@@ -218,8 +218,20 @@ fn a_reader_that_leaves_is_no_failure() {
         let script = format!("{{ $R -r {options} t; echo $? >&2; }} | head -n 1 | wc -l");
         scratch.shell(&script).expect(0, "1\n", "0\n");
     }
-    let script = "$R -r t > list; { $R --check list; echo $? >&2; } | head -n 1";
-    scratch.shell(script).expect(0, "t/0: OK\n", "0\n");
+}
+
+/// Nobody knows what the rest of the lines would have said.
+#[test]
+fn a_check_whose_output_is_cut_short_has_not_succeeded() {
+    let scratch = large_tree();
+    // More than fits into a pipe.
+    let list = "$R -r t > list; for i in $(seq 20); do cat list; done > long";
+    for options in ["", "--json"] {
+        let check = format!("{{ $R --check {options} long; echo $? >&2; }} | head -n 1 | wc -l");
+        scratch.shell(&format!("{list}; {check}")).expect(0, "1\n", "1\n");
+    }
+    // All of it was printed.
+    scratch.shell("head -n 9 list > short; $R -c short | head -n 9 | wc -l").expect(0, "9\n", "");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub(crate) const GROUP: Group = Group {
             },
         },
         Fault {
-            name: "its status cannot be had once it is read: EIO",
+            name: "stat fails after it was read: EIO",
             run: |trial| {
                 each(trial, Must::Fail, None, Through::Nothing, || Trouble::Status(libc::EIO))
             },

@@ -84,7 +84,7 @@ pub(crate) const GROUP: Group = Group {
             run: |trial| no_input(trial, "-"),
         },
         Fault {
-            name: "nobody reads standard output",
+            name: "the reader of standard output has left",
             run: |trial| output(trial, Ends::Code(0), || std::io::pipe().unwrap().1.into()),
         },
     ],

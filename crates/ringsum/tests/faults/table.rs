@@ -122,35 +122,35 @@ pub(crate) fn broken(groups: &[Group], rows: &[Vec<Row>]) -> Vec<String> {
 }
 
 const HEAD: &str = "\
-# Faults, and what becomes of them
+# Faults and their outcomes
 
-Each row is a fault that is brought about for a run of the real command, each column an engine that the
-command is told to use (`auto`: none). `crates/ringsum/tests/faults` makes this page: do not edit it, but run
-as root, on a machine whose kernel has as much of this as can be had,
+Each row is a fault that is provoked in a run of the real command, each column an engine that the command is
+given (`auto`: none). `crates/ringsum/tests/faults` generates this page: do not edit it, but run as root, on a
+machine whose kernel supports as much of this as possible,
 
     WRITE_FAULTS=docs/faults.md FAULTS_SYSTEM=1 cargo test --package ringsum --test faults every
 
-Without `WRITE_FAULTS` the same table goes to `faults.md` in the folder for temporary files of the build.
-`FAULTS_SYSTEM=1` allows what changes a setting of the whole machine for a moment; without it, that is skipped.
+Without `WRITE_FAULTS` the same table goes to `faults.md` in the build's directory for temporary files.
+`FAULTS_SYSTEM=1` allows tests that change a setting of the whole machine for a moment; without it, they are
+skipped.
 
-What must hold for each cell, and fails the test otherwise: the hash of the bytes that the file really held
-(or held before or after its change), or one error line with the path, and exit status 1; where a read fails,
-with the place. Another, healthy file in the same run is hashed. Nothing hangs (60 s for each run), panics or is
-killed. In the table:
+The test fails unless each cell is the hash of the bytes that the file really held (or held before or after its
+change), or one error line with the path, and exit status 1; for a failed read, with the place. Another, healthy
+file in the same run is hashed. Nothing hangs (60 s for each run), panics or is killed. In the table:
 
 | cell | meaning |
 |---|---|
 | hash | the right hash, exit status 0 |
-| error at N to M: WHAT | of the block that failed first, bytes N to M cannot be read: no hash, exit status 1 |
-| error at N: WHAT | the read that starts at byte N failed, and no other place would do better: no hash, exit status 1 |
-| error: WHAT | no hash, exit status 1 |
-| shrank, grew, changed | it is said that the file changed so while it was read: no hash, exit status 1 |
-| unreadable: N to M | `--list-bad-ranges` names these bytes: no hash, exit status 1; with an engine, the command line is refused: exit 2 |
-| refused | the engine cannot be had so, and was asked for by name: no hash, exit status 1 |
-| said | what is wrong with standard output is said, exit status 1 |
+| error at N to M: WHAT | in the block that failed first, bytes N to M cannot be read: no hash, exit status 1 |
+| error at N: WHAT | the read that starts at byte N failed, for a reason that is not its place: no hash, exit status 1 |
+| error, error: WHAT | no hash, exit status 1; WHAT is the kernel's error, if there is one |
+| shrank, grew, changed | the message names this change of the file while it was read: no hash, exit status 1 |
+| unreadable: N to M | `--list-bad-ranges` lists these bytes: no hash, exit status 1; with an engine, the command line is refused: exit 2 |
+| refused | the explicit engine is not available here: no hash, exit status 1 |
+| said | a message says what is wrong with standard output, exit status 1 |
 | ended | SIGINT ended it |
-| exit N, signal N | how the run ended, and had to |
-| not tried | what it takes is not on the machine that made this page |
+| exit N, signal N | how the run ended, as it must |
+| not tried | the machine that generated this page lacks what the test needs |
 ";
 
 /// Where the part of the page begins that `bench/soak` writes.
