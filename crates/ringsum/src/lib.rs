@@ -8,15 +8,15 @@
 //! # }
 //! ```
 //!
-//! [`digest_file`] computes several digests in one pass, and [`update_from_file`] your own:
-//! `examples/crc64.rs` is one. [`files`] walks trees and hashes many files in parallel, and [`checkfile`]
-//! reads and writes the lines of checksum files.
+//! [`digest_file`] computes several digests in one pass, and [`update_from_file`] feeds your own:
+//! `examples/crc64.rs` is an example. [`files`] walks trees and hashes many files in parallel, and
+//! [`checkfile`] reads and writes the lines of checksum files.
 //!
-//! A digest is returned only for bytes that were all read from one file, unchanged meanwhile as far as
-//! size, mtime and ctime show; otherwise there is an error.
+//! A digest is returned only if all bytes were read from one file that did not change meanwhile, as
+//! far as size, mtime and ctime show; otherwise there is an error.
 //!
-//! Parts can be hashed elsewhere, or earlier: [`hash_range`] returns the chaining value of an aligned
-//! range, and [`Tree`] merges such values to the hash of the whole.
+//! Parts can be hashed separately: [`hash_range`] returns the chaining value of an aligned range,
+//! and [`Tree`] merges such values into the hash of the whole.
 
 pub mod checkfile;
 pub mod files;
@@ -36,3 +36,8 @@ pub use hash::{
     tree::{Subtree, Tree, TreeError},
     update_from_file,
 };
+
+/// Locks a mutex, even if a thread panicked while holding it.
+fn lock<X>(mutex: &std::sync::Mutex<X>) -> std::sync::MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

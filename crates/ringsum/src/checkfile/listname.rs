@@ -12,8 +12,8 @@ pub(super) struct NameHints {
     pub(super) others: Vec<(&'static str, usize)>,
 }
 
-/// Unsupported algorithms that would be taken for others: the word in a file name, the algorithm's name, and
-/// the length of its digests in bytes.
+/// Unsupported algorithms that would be mistaken for others: the word in a file name, the
+/// algorithm's name, and the length of its digests in bytes.
 const OTHERS: [(&str, &str, usize); 17] = [
     ("sha3-224", "SHA3-224", 28),
     ("sha3-384", "SHA3-384", 48),
@@ -38,7 +38,7 @@ const OTHERS: [(&str, &str, usize); 17] = [
 pub(super) fn name_hints(path: &[u8]) -> NameHints {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path).to_ascii_lowercase();
     let words = name.split(|byte| !byte.is_ascii_alphanumeric());
-    // (Only ASCII is left of it.)
+    // (All words are ASCII.)
     let words: Vec<&str> = words.filter_map(|word| std::str::from_utf8(word).ok()).collect();
     let mut hints = NameHints::default();
     let mut rest = &words[..];
@@ -80,7 +80,7 @@ impl NameHints {
             ("xxh128", _) => &[Algorithm::Xxh128],
             ("xxh64", _) => &[Algorithm::Xxh64],
             ("xxh32", _) => &[Algorithm::Xxh32],
-            // As xxhsum takes lines without a tag.
+            // As xxhsum interprets lines without a tag.
             ("xxh" | "xxhash", _) => &[Algorithm::Xxh64, Algorithm::Xxh128, Algorithm::Xxh32],
             ("crc32c", _) => &[Algorithm::Crc32c],
             _ => &[],

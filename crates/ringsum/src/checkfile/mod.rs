@@ -1,4 +1,4 @@
-//! The text formats of checksum files: writing a line, and reading one. Pure; no file is touched.
+//! The text formats of checksum files: writing a line, and parsing one. Does no I/O.
 //!
 //! `docs/check-format.md` specifies both, case by case. Names are bytes.
 //!
@@ -34,47 +34,47 @@ pub use self::{
 
 use crate::Algorithm;
 
-/// Shortest digest of BLAKE3 that a check accepts, in bytes. Files with a given shorter digest can be made.
+/// Shortest digest of BLAKE3 accepted by a check, in bytes. Shorter ones can be forged.
 pub(crate) const DIGEST_BYTES_MIN: usize = 16;
 
-/// Longest line that is read, in bytes with its line end: 1 MiB, enough for a digest of 500,000 bytes, or
-/// the longest name that Linux opens, twice over.
+/// Longest accepted line, in bytes with its line ending: 1 MiB, enough for a digest of 500,000
+/// bytes, or for the longest path that Linux opens, more than twice over.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// How lines end: `end as u8` is the byte.
+/// Line ending: `end as u8` is the byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum LineEnd {
-    /// With a newline. Special characters of names are escaped.
+    /// Newline. Special characters of names are escaped.
     #[default]
     Newline = b'\n',
-    /// With NUL. Nothing in a name is escaped.
+    /// NUL. Names are not escaped.
     Nul = 0,
 }
 
-/// A line: one file and the digests that it should have.
+/// A parsed line: one file and its expected digests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The digest; the first one of a line of `hashdeep`.
+    /// The digest; in a line of `hashdeep`, the first one.
     pub first: Expected,
     /// The other digests of such a line.
     pub more: Vec<Expected>,
-    /// Whether only the length of the first digest tells its algorithm.
+    /// Whether the algorithm of the first digest was inferred from its length alone.
     pub is_assumed: bool,
-    /// Length that the file should have, in bytes.
+    /// Expected length of the file, in bytes.
     pub size: Option<u64>,
     /// The file's name, without escapes.
     pub name: Vec<u8>,
-    /// The name as it is in the line, with the leading backslash if it is escaped.
+    /// The name as written in the line, with the leading backslash if it is escaped.
     pub listed: Vec<u8>,
 }
 
-/// A digest that a file should have.
+/// An expected digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// Of BLAKE2b, with its length.
+    /// The algorithm; for BLAKE2b, with the length of the digest.
     pub algorithm: Algorithm,
-    /// As long as those of the algorithm; of BLAKE3, at least 16 bytes.
+    /// As long as the algorithm's digests; for BLAKE3, at least 16 bytes.
     pub digest: Vec<u8>,
 }
 
@@ -88,10 +88,10 @@ struct ParsedLine<'a> {
     listed: Cow<'a, [u8]>,
 }
 
-/// A digest as it is in a line.
+/// A digest as written in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ParsedDigest {
-    /// Its algorithm, whose length it has; `None` if the line does not tell.
+    /// The algorithm, whose length the digest has; `None` if the line does not name one.
     algorithm: Option<Algorithm>,
     /// At least one byte.
     digest: Vec<u8>,
@@ -110,7 +110,7 @@ pub enum Malformed {
     /// Its algorithm is not supported.
     #[error("its algorithm is {0}, which is not supported")]
     Unsupported(String),
-    /// Its algorithm is not an accepted one.
+    /// Its algorithm is not among the accepted ones.
     #[error("its algorithm is {found}, not {wanted}")]
     OtherAlgorithm {
         /// That of the line.
@@ -129,31 +129,31 @@ pub enum Malformed {
     /// An odd number of digits.
     #[error("the hash has {0} hexadecimal digits, and an even number is needed")]
     OddDigits(usize),
-    /// A digest without the length of its algorithm.
+    /// A digest whose length does not match its algorithm.
     #[error("the hash has {bytes} bytes, and {algorithm} has {}", length_of(*.algorithm))]
     Length {
-        /// Its algorithm.
+        /// The algorithm.
         algorithm: Algorithm,
-        /// Its length.
+        /// The length in bytes.
         bytes: usize,
     },
-    /// A digest whose length no algorithm has.
+    /// No supported algorithm has digests of this length.
     #[error("the hash has {digits} hexadecimal digits ({0} bytes), which no supported algorithm has", digits = 2 * .0)]
     NoLength(usize),
-    /// A digest whose length none of the requested algorithms has.
+    /// None of the requested algorithms has digests of this length.
     #[error("the hash has {bytes} bytes, which none of these has: {requested}")]
     NotRequested {
-        /// Its length.
+        /// The length in bytes.
         bytes: usize,
         /// The requested algorithms.
         requested: String,
     },
-    /// A digest that several algorithms may have made.
+    /// Several algorithms have digests of this length.
     #[error("a hash of {bytes} bytes may be {candidates}: choose with -a ALGORITHM")]
     Ambiguous {
-        /// Its length.
+        /// The length in bytes.
         bytes: usize,
-        /// Those algorithms.
+        /// The candidates.
         candidates: String,
     },
     /// A digest that is neither hexadecimal nor base64.
@@ -173,7 +173,7 @@ pub enum Malformed {
     NoName,
 }
 
-/// The length of an algorithm's digests in bytes, in words.
+/// The digest length of an algorithm in bytes, for messages.
 fn length_of(algorithm: Algorithm) -> String {
     match algorithm {
         Algorithm::Blake3 => format!("{DIGEST_BYTES_MIN} or more"),

@@ -10,35 +10,35 @@ use super::write::XXH3_PREFIX;
 use super::{LINE_BYTES_MAX, Line, LineEnd, Malformed, ParsedDigest, ParsedLine};
 use crate::Algorithm;
 
-/// Reads the lines of one checksum file, one after another: that of `hashdeep` starts with the names of its
-/// columns.
+/// A reader of the lines of one checksum file. It keeps state between lines: a `hashdeep` file
+/// begins with the names of its columns.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
     hints: Hints,
-    /// How its lines end.
+    /// Line ending of the file.
     pub end: LineEnd,
-    /// The columns before the name, once a line has listed them.
+    /// The columns before the name, once a header has listed them.
     columns: Vec<Column>,
-    /// The further shapes of lines that GNU's tools read, if they are to be read.
+    /// Accept the further line formats of GNU's tools.
     gnu: Option<Gnu>,
 }
 
-/// The further shapes of lines that GNU's tools of one algorithm read: blanks before a line, one blank
+/// Further line formats accepted by GNU's tools for one algorithm: blanks before a line, one blank
 /// after the digits, and more ways to write a tag.
 #[derive(Debug, Clone, Copy)]
 struct Gnu {
-    /// The fewest and the most bytes that a digest has.
+    /// Least and greatest length of a digest in bytes.
     bytes: (usize, usize),
-    /// The gap of the first plain line: all others have the same.
+    /// The gap of the first untagged line; all others must have the same.
     gap: Option<Gap>,
 }
 
-/// The gap between digits and name.
+/// The gap between digits and name. The first untagged line determines the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gap {
-    /// A space or a tab; what follows is the name, spaces included.
+    /// A space or a tab; everything after it is the name, spaces included.
     Blank,
-    /// That, and a space or an asterisk.
+    /// A space or a tab, then a space or an asterisk.
     Mode,
 }
 
@@ -57,7 +57,7 @@ struct Parts<'a> {
     name: &'a [u8],
 }
 
-/// The digest of a line, as far as it has been parsed.
+/// The digest of a line, partly parsed.
 enum Digits<'a> {
     /// With a tag; not checked.
     Tagged(Tag, &'a [u8]),
@@ -68,27 +68,28 @@ enum Digits<'a> {
 }
 
 impl Reader {
-    /// A reader of lines with this end. `hints` resolve the algorithm of digests without a tag.
+    /// Creates a reader. `end`: the line ending; `hints` resolve algorithms of digests without a
+    /// tag.
     pub fn new(hints: Hints, end: LineEnd) -> Reader {
         Reader { hints, end, ..Reader::default() }
     }
 
-    /// Reads all shapes of lines that GNU's tools of one algorithm read: a stricter reading would leave
-    /// some lines unchecked, without an error if malformed lines are none. `bytes`: the lengths that a
-    /// digest may have.
+    /// Accepts all line formats that GNU's tools accept for one algorithm. A stricter reader would
+    /// leave some lines unchecked, and silently so unless malformed lines are errors. `bytes`: the
+    /// range of digest lengths.
     #[must_use]
     pub fn gnu(self, bytes: RangeInclusive<usize>) -> Reader {
         Reader { gnu: Some(Gnu { bytes: bytes.into_inner(), gap: None }), ..self }
     }
 
-    /// Reads the next line, with or without its end.
+    /// Parses the next line, with or without its line ending.
     ///
-    /// `None` for a line that names no file: a blank line, a comment that starts with `#`, or the header of
-    /// `hashdeep`.
+    /// Returns `None` for a line that names no file: a blank line, a comment that starts with `#`,
+    /// or the header of `hashdeep`.
     ///
     /// # Errors
     ///
-    /// Why it is malformed.
+    /// If the line is malformed.
     pub fn line(&mut self, line: &[u8]) -> Result<Option<Line>, Malformed> {
         match self.parse(line)? {
             Some(parsed) => parsed.resolve(&self.hints).map(Some),
@@ -163,8 +164,8 @@ impl Reader {
 }
 
 impl Gnu {
-    /// The parts of a line without its leading backslash, if it has a shape that only GNU's tools read, or
-    /// read differently.
+    /// Splits a line without its leading backslash, if only GNU's tools accept its format, or if
+    /// they parse it differently.
     fn split<'a>(&mut self, body: &'a [u8]) -> Result<Option<Parts<'a>>, Malformed> {
         let run = digits::hex_run(body);
         let (least, most) = self.bytes;
@@ -301,13 +302,13 @@ fn unescape(escaped: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(name)
 }
 
-/// A line without its newline and the carriage returns before it. (A name that ends with one is escaped.)
+/// Strips the newline and the carriage returns before it. (A name that ends with one is escaped.)
 fn trim_line_end(line: &[u8]) -> &[u8] {
     let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
     &line[..end.map_or(0, |at| at + 1)]
 }
 
-/// The parts of a line without its leading backslash.
+/// Splits a line without its leading backslash.
 fn split(body: &[u8]) -> Result<Parts<'_>, Malformed> {
     if let Some((digits, name)) = split_plain(body, digits::hex_run(body)) {
         return Ok(Parts { digits: Digits::Hex(digits), name });
@@ -331,7 +332,7 @@ fn split(body: &[u8]) -> Result<Parts<'_>, Malformed> {
     Err(why_no_shape(body))
 }
 
-/// `HASH  NAME`, with ` *` for GNU's binary mode. The name may contain anything, so it is the rest.
+/// `HASH  NAME`, or `HASH *NAME` in GNU's binary mode. The name is the rest, whatever it contains.
 fn split_plain(body: &[u8], digits: usize) -> Option<(&[u8], &[u8])> {
     match &body[digits..] {
         [b' ', b' ' | b'*', name @ ..] if digits > 0 => Some((&body[..digits], name)),
@@ -339,8 +340,8 @@ fn split_plain(body: &[u8], digits: usize) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// `TAG (NAME) = DIGITS`, with spaces after a short tag as RHash writes them; or `TAG(NAME)= DIGITS` as
-/// OpenSSL writes. The name may contain `) = `, so it ends at the last one.
+/// `TAG (NAME) = DIGITS`, with more spaces after a short tag as written by RHash; or `TAG(NAME)=
+/// DIGITS` as written by OpenSSL. The name may contain `) = `, so it ends at the last one.
 fn split_tagged(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let is_tag = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'/' | b'_');
     let (word, rest) = body.split_at(body.iter().take_while(|b| is_tag(b)).count());
@@ -364,11 +365,11 @@ fn split_tagged(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     }
 }
 
-/// Why a line has none of the known shapes.
+/// Returns why a line has none of the known formats.
 fn why_no_shape(body: &[u8]) -> Malformed {
     let digits = digits::hex_run(body);
     match &body[digits..] {
-        // Forty digits are SHA-1, the shortest of shasum. `?` is of its versions before 6.
+        // 40 digits are SHA-1, the shortest digest of shasum. `?` is from versions before 6.
         [b' ', mark @ (b'U' | b'^' | b'?'), _, ..] if digits >= 40 => {
             Malformed::Mode((*mark).into())
         }

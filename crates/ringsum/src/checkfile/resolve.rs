@@ -5,7 +5,7 @@ use super::{DIGEST_BYTES_MIN, Expected, Line, Malformed, ParsedDigest, ParsedLin
 use crate::Algorithm;
 use crate::hash::algorithm::BLAKE2B_BYTES;
 
-/// What tells the algorithm of digests besides the lines themselves.
+/// Information beyond the lines themselves that determines the algorithm of their digests.
 #[derive(Debug, Clone, Default)]
 pub struct Hints {
     /// The algorithms that digests without a tag may have, if any are given.
@@ -16,20 +16,20 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// `requested`: the algorithms that digests without a tag may have; empty if that is not known.
-    /// `accepted`: those that tags may name, as for `sha256sum --check`; empty for all. BLAKE2b stands for
-    /// any of its lengths. `path`: that of the checksum file, whose name may tell the algorithm.
+    /// `requested`: the algorithms that digests without a tag may have; empty if unknown.
+    /// `accepted`: those that tags may name, as for `sha256sum --check`; empty for all. BLAKE2b
+    /// stands for any of its lengths. `path`: that of the checksum file, for its name.
     pub fn new(requested: &[Algorithm], accepted: &[Algorithm], path: Option<&[u8]>) -> Hints {
         let requested = if requested.is_empty() { accepted } else { requested };
         let (requested, accepted) = (requested.to_vec(), accepted.to_vec());
         Hints { requested, accepted, name: path.map(name_hints).unwrap_or_default() }
     }
 
-    /// The algorithm of a digest.
+    /// Returns the algorithm of a digest.
     ///
-    /// The first of these that applies: its tag; the requested algorithm with its length; the one that the
-    /// name of the file tells, with its length; BLAKE3 if it has 32 bytes; the only algorithm with its
-    /// length, except BLAKE3; BLAKE3.
+    /// The first of these that applies: its tag; the requested algorithm with its length; the one
+    /// mentioned by the file name, with its length; BLAKE3 if it has 32 bytes; the only algorithm
+    /// with its length, except BLAKE3; BLAKE3.
     pub(super) fn algorithm(&self, digest: &ParsedDigest) -> Result<Algorithm, Malformed> {
         let bytes = digest.digest.len();
         if let Some(found) = digest.algorithm {
@@ -61,7 +61,7 @@ impl Hints {
         usual(bytes)
     }
 
-    /// Whether only its length tells the algorithm of a digest.
+    /// Whether the algorithm of a digest is inferred from its length alone.
     fn is_assumed(&self, digest: &ParsedDigest) -> bool {
         let is_named = || {
             let bytes = digest.digest.len();
@@ -106,7 +106,7 @@ fn fitting(algorithm: Algorithm, bytes: usize) -> Option<Fit> {
     Some(Fit { algorithm: other_length, is_exact: false })
 }
 
-/// The algorithm that fits exactly; or, if there is none, the one that fits at all.
+/// Returns the algorithm that fits exactly; if there is none, the one that fits at all.
 fn one_of(algorithms: &[Algorithm], bytes: usize) -> Result<Option<Algorithm>, Malformed> {
     let fits = |exact: bool| {
         let fits = algorithms.iter().filter_map(move |algorithm| fitting(*algorithm, bytes));
@@ -126,7 +126,8 @@ fn one_of(algorithms: &[Algorithm], bytes: usize) -> Result<Option<Algorithm>, M
     Ok(None)
 }
 
-/// The only algorithm with this length; or BLAKE3, which has any length from [`DIGEST_BYTES_MIN`] up.
+/// Returns the only algorithm with this length; or BLAKE3, which has any length from
+/// [`DIGEST_BYTES_MIN`] up.
 fn usual(bytes: usize) -> Result<Algorithm, Malformed> {
     let mut usual: Vec<_> =
         Algorithm::ALL.into_iter().filter(|algorithm| algorithm.bytes() == bytes).collect();
@@ -151,8 +152,8 @@ fn names(algorithms: &[Algorithm], last: &str) -> String {
 }
 
 impl ParsedLine<'_> {
-    /// Resolves the algorithm of each digest. Of several, those with algorithms that are not accepted are
-    /// left out.
+    /// Resolves the algorithm of each digest. If a line has several, those with unaccepted
+    /// algorithms are dropped.
     pub(super) fn resolve(self, hints: &Hints) -> Result<Line, Malformed> {
         let ParsedLine { first, more, size, name, listed } = self;
         let is_assumed = hints.is_assumed(&first);

@@ -10,8 +10,8 @@ pub(super) struct Tag {
     pub(super) little_endian: bool,
 }
 
-/// The meaning of a tag, if it is one of a supported algorithm: of GNU and BSD tools (`SHA256`), OpenSSL
-/// (`SHA2-256`), FIPS 180 (`SHA-256`), and xxhsum (`XXH64_LE`).
+/// Returns the meaning of a tag, if its algorithm is supported: as in GNU and BSD tools (`SHA256`),
+/// OpenSSL (`SHA2-256`), FIPS 180 (`SHA-256`), and xxhsum (`XXH64_LE`).
 pub(super) fn tag(word: &[u8]) -> Option<Tag> {
     let algorithm = match word {
         b"BLAKE3" => Algorithm::Blake3,
@@ -39,7 +39,8 @@ fn blake2b(word: &[u8]) -> Option<Tag> {
     Some(Tag { algorithm: Algorithm::Blake2b(bytes), little_endian: false })
 }
 
-/// The length of BLAKE2b digests of `bits` bits, in bytes. As in GNU tools, the number has no leading zeros.
+/// Returns the length in bytes of BLAKE2b digests of `bits` bits. As in GNU tools, the number has
+/// no leading zeros.
 pub(super) fn blake2b_bytes(bits: &str) -> Option<u8> {
     let is_plain = bits.bytes().all(|byte| byte.is_ascii_digit()) && !bits.starts_with('0');
     let bits = bits.parse::<u16>().ok().filter(|_| is_plain)?;

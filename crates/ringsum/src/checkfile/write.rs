@@ -8,8 +8,8 @@ use crate::Algorithm;
 /// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// `HASH  NAME`; for XXH3, `XXH3_HASH  NAME`, as `xxhsum` writes since 0.8.2, because its digest is as
-    /// long as that of XXH64.
+    /// `HASH  NAME`; for XXH3, `XXH3_HASH  NAME`, as `xxhsum` writes since 0.8.2, because its
+    /// digest is as long as that of XXH64.
     Plain,
     /// `HASH *NAME`, with the same meaning: GNU tools write it in binary mode.
     Binary,
@@ -22,8 +22,8 @@ fn is_special(byte: u8) -> bool {
     matches!(byte, b'\\' | b'\n' | b'\r')
 }
 
-/// Returns a name as it is in a line: unchanged, or with a leading backslash and `\`, newline and carriage
-/// return as `\\`, `\n` and `\r`.
+/// Returns a name as written in a line: unchanged, or with a leading backslash and `\`, newline and
+/// carriage return as `\\`, `\n` and `\r`.
 pub fn escape(name: &[u8]) -> Cow<'_, [u8]> {
     if !name.iter().copied().any(is_special) {
         return Cow::Borrowed(name);
@@ -40,7 +40,7 @@ pub fn escape(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(escaped)
 }
 
-/// Returns the parts of a line before and after the hexadecimal digits, without its end.
+/// Returns the parts of a line before and after the hexadecimal digits, without its line ending.
 pub fn line_around(
     name: &[u8],
     style: Style,
@@ -71,5 +71,5 @@ fn around(slash: &[u8], name: &[u8], style: Style, algorithm: Algorithm) -> (Vec
     }
 }
 
-/// Before the digits of XXH3 in a plain line.
+/// Prefix of the digits of XXH3 in a plain line.
 pub(super) const XXH3_PREFIX: &[u8] = b"XXH3_";

@@ -1,4 +1,4 @@
-//! Paths that are longer than `PATH_MAX` (4096 bytes with the NUL), which no system call accepts: opened
+//! Paths longer than `PATH_MAX` (4096 bytes with the NUL), which no system call accepts: resolved
 //! directory by directory.
 
 use std::io;
@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 
-/// Longest part of a path that is opened at once, in bytes.
+/// Longest part of a path that is resolved at once, in bytes.
 const PART_BYTES_MAX: usize = 4000;
 
 /// Opens a path of any length.
@@ -23,7 +23,7 @@ pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-/// The `stat` of a path of any length.
+/// Returns the `stat` of a path of any length.
 pub(super) fn stat(path: &Path) -> io::Result<Stat> {
     match statat(CWD, path, AtFlags::empty()) {
         Err(Errno::NAMETOOLONG) => {
@@ -34,8 +34,8 @@ pub(super) fn stat(path: &Path) -> io::Result<Stat> {
     }
 }
 
-/// A directory from which the rest of a path is short enough, and that rest. (A single name that is too
-/// long stays so.)
+/// Opens an ancestor from which the rest of a path is short enough. Returns it and the rest. (A
+/// single name that is too long fails.)
 fn directory_of(path: &Path) -> io::Result<(OwnedFd, &[u8])> {
     let mut rest = path.as_os_str().as_bytes();
     let mut reached: Option<OwnedFd> = None;
@@ -44,7 +44,7 @@ fn directory_of(path: &Path) -> io::Result<(OwnedFd, &[u8])> {
             0..=PART_BYTES_MAX => return Ok((reached.ok_or(Errno::NAMETOOLONG)?, rest)),
             _ => rest[..PART_BYTES_MAX].iter().rposition(|&byte| byte == b'/'),
         };
-        // (With the slash: the part before it is a directory, and may be the root.)
+        // (Including the slash: the part before it is a directory, and may be the root.)
         let end = end.ok_or(Errno::NAMETOOLONG)? + 1;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = match &reached {
@@ -52,7 +52,7 @@ fn directory_of(path: &Path) -> io::Result<(OwnedFd, &[u8])> {
             None => openat(CWD, &rest[..end], flags, Mode::empty()),
         };
         reached = Some(directory?);
-        // What follows must not start at the root.
+        // The rest must be relative.
         let slashes = rest[end..].iter().take_while(|&&byte| byte == b'/').count();
         rest = &rest[end + slashes..];
     }

@@ -16,6 +16,6 @@ pub use self::{
     tree_digest::{Node, TreeDigest},
 };
 
-/// File descriptors of the process that are neither files to hash nor directories: its standard streams,
+/// File descriptors of the process other than files to hash and directories: standard streams,
 /// eventfds, a list.
 const OTHER_DESCRIPTORS: u64 = 8;

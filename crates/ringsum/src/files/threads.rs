@@ -10,11 +10,11 @@ const STACK_BYTES: u64 = 2 << 20;
 /// Address space that stays free for everything else, in bytes.
 const HEADROOM_BYTES: u64 = 16 << 20;
 
-/// Whether a thread that allocates `bytes` of its own may start. Always, unless `RLIMIT_AS` is set: a
-/// thread that starts and leaves too little for the others would abort the process.
+/// Whether a thread that allocates `bytes` of its own may start. Always true unless `RLIMIT_AS` is
+/// set: a thread that leaves too little address space for the others would abort the process.
 ///
-/// (glibc reserves another 64 MiB for each thread that allocates, unless `mallopt` limits the arenas. It
-/// gets along without.)
+/// (glibc reserves another 64 MiB for each thread that allocates, unless `mallopt` limits the
+/// arenas. It works without them.)
 pub(super) fn may_start(bytes: u64) -> bool {
     static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
     let Some(limit) = *LIMIT.get_or_init(|| getrlimit(Resource::As).current) else { return true };

@@ -1,6 +1,6 @@
 //! One digest for a whole tree, as `docs/tree-digest.md` specifies it.
 
-/// What is digested of an entry, besides its path.
+/// An entry's contribution to the digest, besides its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node<'a> {
     /// A regular file with its hash, and whether its owner may execute it.
@@ -12,7 +12,7 @@ pub enum Node<'a> {
     },
     /// A directory; its entries are digested after it.
     Directory,
-    /// A symbolic link, with what it points to.
+    /// A symbolic link with its target.
     Link(&'a [u8]),
     /// A FIFO.
     Fifo,
@@ -24,11 +24,11 @@ pub enum Node<'a> {
     CharDevice,
 }
 
-/// The context of key derivation: no tree digest is the hash of a file.
+/// Key derivation context, so that no tree digest equals the hash of a file.
 const CONTEXT: &str = "ringsum 2026-11-21 tree digest 1";
 
-/// Computes the digest of a tree from its entries, in the byte order of their paths, in which a directory
-/// sorts as its name and a slash.
+/// Computes the digest of a tree from its entries, added in the byte order of their paths, where a
+/// directory sorts as its name and a slash.
 #[derive(Clone)]
 pub struct TreeDigest(blake3::Hasher);
 
@@ -39,7 +39,7 @@ impl Default for TreeDigest {
 }
 
 impl TreeDigest {
-    /// Adds the next entry. `path`: from the root of the tree, without a slash at its start or end.
+    /// Adds the next entry. `path`: from the root of the tree, without leading or trailing slash.
     pub fn add(&mut self, path: &[u8], node: Node<'_>) {
         let letter = match node {
             Node::File { is_executable: false, .. } => b'f',
@@ -67,7 +67,7 @@ impl TreeDigest {
         self.0.update(bytes);
     }
 
-    /// The digest of all entries.
+    /// Returns the digest of all entries added.
     pub fn finish(&self) -> blake3::Hash {
         self.0.finalize()
     }

@@ -1,5 +1,5 @@
-//! Hash algorithms: names, lengths and tags. The implementations are well-kept crates, which choose the
-//! fastest code for the processor at run time.
+//! Hash algorithms: names, lengths and tags. The implementations are established crates, which
+//! choose the fastest code for the processor at run time.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -14,7 +14,7 @@ use super::digest::Digest;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// BLAKE3, with output of any length. The only one that all cores can hash at once.
+    /// BLAKE3, with output of any length. The only one that can hash one input on all cores.
     Blake3,
     /// SHA-256 (FIPS 180-4).
     Sha256,
@@ -48,7 +48,7 @@ pub enum Algorithm {
 pub(crate) const BLAKE2B_BYTES: u8 = 64;
 
 impl Algorithm {
-    /// All algorithms; BLAKE2b with a digest of 64 bytes, as `b2sum` has it.
+    /// All algorithms; BLAKE2b with a digest of 64 bytes, as in `b2sum`.
     pub const ALL: [Algorithm; 14] = [
         Algorithm::Blake3,
         Algorithm::Sha256,
@@ -66,7 +66,7 @@ impl Algorithm {
         Algorithm::Crc32c,
     ];
 
-    /// Its name, as in `--algorithm` and JSON output.
+    /// Returns the name, as in `--algorithm` and JSON output.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Blake3 => "blake3",
@@ -86,12 +86,12 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm with that name; BLAKE2b with a digest of 64 bytes, as `b2sum` has it.
+    /// Returns the algorithm with that name; BLAKE2b with a digest of 64 bytes, as in `b2sum`.
     pub fn from_name(name: &str) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Length of its digest in bytes; of BLAKE3, that of the usual output.
+    /// Returns the length of its digest in bytes; for BLAKE3, 32.
     pub fn bytes(self) -> usize {
         match self {
             Algorithm::Xxh32 | Algorithm::Crc32c => 4,
@@ -106,7 +106,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether making another file with the same digest is infeasible, as far as is publicly known.
+    /// Whether constructing another file with the same digest is infeasible, as far as known
+    /// publicly.
     pub fn resists_forgery(self) -> bool {
         match self {
             Algorithm::Blake2b(bytes) => bytes >= 32,
@@ -142,7 +143,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// One or several algorithms, each once, in the order they were added: a slice of at least one.
+/// One or several algorithms, each once, in the order of their addition: a non-empty slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Algorithms {
     list: [Algorithm; Algorithm::ALL.len()],
@@ -163,11 +164,11 @@ impl From<Algorithm> for Algorithms {
 }
 
 impl Algorithms {
-    /// Adds an algorithm. Returns false if it, or another length of it, is among them already.
+    /// Adds an algorithm. Returns false if it is present already, in whatever length.
     pub(crate) fn add(&mut self, algorithm: Algorithm) -> bool {
         let is_new = self.iter().all(|other| other.name() != algorithm.name());
         if is_new {
-            // There are as many places as names.
+            // The array has room for every name.
             self.list[usize::from(self.count)] = algorithm;
             self.count += 1;
         }
@@ -179,7 +180,7 @@ impl Algorithms {
     }
 }
 
-/// Adds those that are not among them yet, in whatever length.
+/// Adds those not present yet, in whatever length.
 impl Extend<Algorithm> for Algorithms {
     fn extend<I: IntoIterator<Item = Algorithm>>(&mut self, algorithms: I) {
         for algorithm in algorithms {
@@ -202,7 +203,7 @@ impl fmt::Debug for Algorithms {
     }
 }
 
-/// The state of one algorithm that sees the bytes of an input in order.
+/// The state of one algorithm, which processes the bytes of an input in order.
 pub(crate) struct AlgorithmHasher {
     algorithm: Algorithm,
     state: State,
@@ -210,7 +211,7 @@ pub(crate) struct AlgorithmHasher {
 
 enum State {
     Blake3(Box<blake3::Hasher>),
-    /// The algorithms of RustCrypto's crates.
+    /// Algorithms of the RustCrypto crates.
     Standard(Box<dyn DynDigest + Send>),
     Blake2b(Box<blake2b_simd::State>),
     Xxh3(twox_hash::XxHash3_64),
@@ -221,7 +222,7 @@ enum State {
 }
 
 impl AlgorithmHasher {
-    /// `mode` is that of BLAKE3.
+    /// Creates the hasher. `mode` applies to BLAKE3 only.
     ///
     /// # Panics
     ///
@@ -258,7 +259,7 @@ impl AlgorithmHasher {
             State::Blake3(hasher) => return Digest::of_output(hasher.finalize_xof()),
             State::Standard(digest) => digest.finalize(),
             State::Blake2b(state) => state.finalize().as_bytes().into(),
-            // As the authors of xxHash write them: the most significant byte first.
+            // As specified by xxHash: the most significant byte first.
             State::Xxh3(hasher) => hasher.finish().to_be_bytes().into(),
             State::Xxh128(hasher) => hasher.finish_128().to_be_bytes().into(),
             State::Xxh64(hasher) => hasher.finish().to_be_bytes().into(),

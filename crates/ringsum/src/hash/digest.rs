@@ -7,7 +7,7 @@ use super::algorithm::Algorithm;
 
 /// The digest of an input by one algorithm.
 ///
-/// Prints as lowercase hexadecimal digits: of BLAKE3, the first 32 bytes.
+/// Displayed as lowercase hexadecimal digits; for BLAKE3, of the first 32 bytes.
 #[derive(Clone)]
 pub struct Digest(Value);
 
@@ -15,7 +15,7 @@ pub struct Digest(Value);
 enum Value {
     /// BLAKE3 with its extended output.
     Output(Box<blake3::OutputReader>),
-    /// BLAKE3, of which only the first 32 bytes are kept.
+    /// BLAKE3; only the first 32 bytes are kept.
     Hash([u8; blake3::OUT_LEN]),
     Other(Algorithm, Box<[u8]>),
 }
@@ -29,7 +29,7 @@ impl Digest {
         Digest(Value::Other(algorithm, bytes))
     }
 
-    /// Its algorithm.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         match &self.0 {
             Value::Output(_) | Value::Hash(_) => Algorithm::Blake3,
@@ -37,7 +37,7 @@ impl Digest {
         }
     }
 
-    /// The first 32 bytes of BLAKE3; `None` for another algorithm.
+    /// Returns the first 32 bytes of BLAKE3; `None` for another algorithm.
     pub fn hash(&self) -> Option<blake3::Hash> {
         match &self.0 {
             Value::Output(reader) => {
@@ -50,7 +50,7 @@ impl Digest {
         }
     }
 
-    /// All of its bytes; of BLAKE3, the first 32.
+    /// Returns all bytes; for BLAKE3, the first 32.
     pub fn to_vec(&self) -> Vec<u8> {
         match (&self.0, self.hash()) {
             (Value::Other(_, bytes), _) => bytes.to_vec(),
@@ -58,8 +58,8 @@ impl Digest {
         }
     }
 
-    /// `len` bytes of BLAKE3's extended output from byte `seek` on. `None` for another algorithm, and
-    /// past byte 32 if only that much was kept
+    /// Returns `len` bytes of BLAKE3's extended output starting at byte `seek`. `None` for another
+    /// algorithm, and past byte 32 if only that much was kept
     /// ([`InputFile::extended`](crate::files::InputFile::extended)).
     pub fn output(&self, seek: u64, len: usize) -> Option<Vec<u8>> {
         match &self.0 {
@@ -78,8 +78,8 @@ impl Digest {
         }
     }
 
-    /// Whether it is `expected`; of BLAKE3, whether its output from byte `seek` on starts with it. Takes
-    /// the same time wherever the first difference is.
+    /// Whether it equals `expected`; for BLAKE3, whether the output from byte `seek` on starts with
+    /// `expected`. The time taken does not depend on the position of the first difference.
     pub fn matches(&self, seek: u64, expected: &[u8]) -> bool {
         let bytes = match &self.0 {
             Value::Other(_, bytes) => Some(bytes.to_vec()),
@@ -110,12 +110,12 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The digests of an input, in the order of the [`Algorithms`](crate::Algorithms): a slice of at least
-/// one [`Digest`].
+/// The digests of an input, in the order of the [`Algorithms`](crate::Algorithms): a non-empty
+/// slice.
 #[derive(Debug, Clone)]
 pub struct Digests(List);
 
-/// (Most inputs have one, which needs no memory of its own.)
+/// (Most inputs have one, which needs no allocation.)
 #[derive(Debug, Clone)]
 enum List {
     One(Digest),
@@ -123,7 +123,7 @@ enum List {
 }
 
 impl Digests {
-    /// The 32-byte BLAKE3 hash, if BLAKE3 is among the algorithms.
+    /// Returns the 32-byte BLAKE3 hash, if BLAKE3 is among the algorithms.
     pub fn hash(&self) -> Option<blake3::Hash> {
         self.iter().find_map(Digest::hash)
     }

@@ -1,8 +1,8 @@
 //! Hashing: from the blocks of a source to its digests.
 //!
-//! There are four ways, each for what only it does well (`ARCHITECTURE.md` has the numbers):
-//! [`TreeHasher`] takes blocks in any order, [`OrderedHasher`] any algorithm, [`MultiBuffer`] many short
-//! inputs, and an input that is in memory as a whole takes none of them.
+//! There are four implementations, each for a different kind of input (`ARCHITECTURE.md` has the
+//! numbers): [`TreeHasher`] for blocks in any order, [`OrderedHasher`] for any algorithm,
+//! [`MultiBuffer`] for many short inputs, and a direct call for input in memory.
 
 pub(crate) mod algorithm;
 pub(crate) mod digest;
@@ -14,7 +14,7 @@ mod tree_hasher;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use ::digest::Update;
@@ -28,15 +28,16 @@ use self::digest::{Digest, Digests};
 pub(crate) use self::ordered_hasher::OrderedHasher;
 use self::tree::{Subtree, TreeError, is_subtree_size};
 pub(crate) use self::tree_hasher::TreeHasher;
+use crate::lock;
 
 /// One of BLAKE3's modes.
 #[derive(Clone)]
 pub enum Mode {
     /// The plain hash.
     Hash,
-    /// A message authentication code under a key.
+    /// A message authentication code with this key.
     Keyed([u8; blake3::KEY_LEN]),
-    /// Key derivation, with the hash of a context string: see [`Mode::derive_key`].
+    /// Key derivation, with the hash of the context string: see [`Mode::derive_key`].
     DeriveKey([u8; blake3::KEY_LEN]),
 }
 
@@ -46,7 +47,7 @@ impl Mode {
         Mode::DeriveKey(hazmat::hash_derive_key_context(context))
     }
 
-    /// A hasher that has seen nothing yet.
+    /// Creates a BLAKE3 hasher.
     pub(crate) fn hasher(&self) -> blake3::Hasher {
         use hazmat::HasherExt;
         match self {
@@ -87,13 +88,13 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The source could not be read whole and unchanged.
+    /// The source could not be read completely, or it changed.
     #[error(transparent)]
     Read(#[from] blockring::Error),
-    /// A range that is not a subtree, or parts that do not make a whole.
+    /// A range is not a subtree, or the parts do not form a complete tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The engine `null` reads nothing: its blocks are not the content of any file.
+    /// The engine `null` reads nothing: its blocks are not the content of a file.
     #[error("engine null reads nothing, so there is nothing to hash; it is for measuring only")]
     NothingRead,
 }
@@ -109,7 +110,7 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// [`Error::Read`] if it cannot be opened or read, or changes meanwhile.
+/// [`Error::Read`] if it cannot be opened or read, or changes while it is read.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<blake3::Hash, Error> {
     let digests = digest_file(path, &Options::default())?;
     digests.hash().ok_or(Error::NothingRead)
@@ -134,7 +135,7 @@ pub fn hash_file(path: impl AsRef<Path>) -> Result<blake3::Hash, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Read`] if it cannot be opened, read or planned for as configured, or changes meanwhile.
+/// [`Error::Read`] if it cannot be opened, or read as configured, or changes while it is read.
 pub fn digest_file(path: impl AsRef<Path>, options: &Options) -> Result<Digests, Error> {
     digest_source(&Source::open(path)?, options)
 }
@@ -149,13 +150,13 @@ pub fn digest_source(source: &Source, options: &Options) -> Result<Digests, Erro
     digest_planned(&plan, source, options, &|_| ())
 }
 
-/// Returns the digests of bytes in memory. [`Options::config`] does not matter.
+/// Returns the digests of bytes in memory. [`Options::config`] is ignored.
 pub fn digest_bytes(bytes: &[u8], options: &Options) -> Digests {
     digest_whole(&options.mode, &options.algorithms, bytes)
 }
 
-/// Updates digests of your own with all bytes of a file, in order and in one pass: each on a thread of
-/// its own, if there are enough cores.
+/// Updates your own digests with all bytes of a file, in order and in one pass: each on its own
+/// thread if there are enough cores.
 ///
 /// ```
 /// # fn main() -> Result<(), ringsum::Error> {
@@ -177,7 +178,7 @@ pub fn digest_bytes(bytes: &[u8], options: &Options) -> Digests {
 ///
 /// # Errors
 ///
-/// See [`digest_file`]. The digests have then seen a part of the file at most.
+/// See [`digest_file`]. The digests may then have processed part of the file.
 pub fn update_from_file(
     path: impl AsRef<Path>,
     config: &Config,
@@ -200,7 +201,7 @@ pub fn update_from_file(
 pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<Plan, Error> {
     let Options { algorithms, config, .. } = options;
     if run.tee.is_some() {
-        // Without BLAKE3's tree, one thread passes blocks on and hashes them, in order.
+        // Without BLAKE3's tree, one thread copies blocks to the output and hashes them, in order.
         let workers = if algorithms.is_blake3() { config.io.workers } else { Some(0) };
         let config = config.clone().with(|config| config.io.workers = workers);
         let run = RunOptions { order: Order::AnyOrder, ..run.clone() };
@@ -217,15 +218,15 @@ pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<
         let digests = algorithms.len() as u32;
         let has_blake3 = algorithms.contains(&Algorithm::Blake3);
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        // One core for each of the others, and one for the reads; BLAKE3 has the rest.
+        // One core for each of the others, and one for the reads; the rest are for BLAKE3.
         let rest = if has_blake3 { cores.saturating_sub(digests + 1) } else { 0 };
         (Order::InOrder, digests + rest)
     };
     Ok(Plan::choose(source, config, &RunOptions { order, consumers, ..run.clone() })?)
 }
 
-/// Returns the digests of a source that is read as `plan` says. `progress` is called with the number of
-/// bytes after each block, on any thread.
+/// Returns the digests of a source that is read according to `plan`. `progress` is called with the
+/// number of bytes after each block, on any thread.
 ///
 /// # Errors
 ///
@@ -260,7 +261,7 @@ pub fn digest_planned(
         update_in_order(plan, source, &mut each_of(hashers), None, progress)?;
         return Ok(ordered.finish());
     };
-    // BLAKE3 needs no order: it gets all threads that the others leave.
+    // BLAKE3 needs no order: it gets all threads that the others do not use.
     hashers.remove(blake3);
     let others = Some((tree_threads, &add_to_tree as _));
     update_in_order(plan, source, &mut each_of(hashers), others, progress)?;
@@ -269,17 +270,17 @@ pub fn digest_planned(
     Ok(digests.into_iter().collect())
 }
 
-/// Returns the digests of a stream, all of which goes to `tee` meanwhile. The plan must have been made with
+/// Returns the digests of a stream that is copied to `tee`. The plan must have been made with
 /// [`RunOptions::tee`].
 ///
 /// # Errors
 ///
-/// See [`digest_file`]; the error is of the kind [`Tee`](blockring::ErrorKind::Tee) if the output takes
-/// no more.
+/// See [`digest_file`]; the error is of the kind [`Tee`](blockring::ErrorKind::Tee) if the output
+/// cannot be written.
 ///
 /// # Panics
 ///
-/// If the plan is for anything else.
+/// If the plan was not made for a tee.
 pub fn digest_tee(
     plan: &Plan,
     source: &Source,
@@ -307,8 +308,8 @@ pub fn digest_tee(
     Ok(ordered.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
 }
 
-/// Returns the digests of a source, or all ranges of it that cannot be read: it continues past read errors,
-/// and calls `bad` with each range as it is found. See [`Plan::scan_bad_ranges`] for how it reads.
+/// Returns the digests of a source, or its unreadable ranges: it continues past read errors, and
+/// calls `bad` with each range as it is found. See [`Plan::scan_bad_ranges`] for how it reads.
 ///
 /// # Errors
 ///
@@ -342,7 +343,7 @@ pub fn digest_scan(
     Ok(if ranges.count == 0 { Ok(ordered.finish()) } else { Err(ranges) })
 }
 
-/// The ranges of a file that cannot be read.
+/// The unreadable ranges of a file.
 #[derive(Debug, Default)]
 pub struct BadRanges {
     /// The first 100,000, in order.
@@ -353,7 +354,7 @@ pub struct BadRanges {
     pub bytes: u64,
 }
 
-/// Most ranges that are kept of one file: 6 MB of memory.
+/// Most ranges kept per file: 6 MB of memory.
 const BAD_RANGES_MAX: usize = 100_000;
 
 impl BadRanges {
@@ -430,8 +431,8 @@ fn each_of<U>(all: &mut [U]) -> Vec<&mut U> {
     all.iter_mut().collect()
 }
 
-/// Gives all bytes in order to each of `digests`, on as many threads as the plan has for them; and blocks
-/// in any order to `others`, on that many.
+/// Passes all bytes in order to each of `digests`, on as many threads as the plan has for them, and
+/// blocks in any order to `others`, on the given number of threads.
 fn update_in_order<U: Update + Send + ?Sized>(
     plan: &Plan,
     source: &Source,
@@ -459,8 +460,7 @@ fn update_in_order<U: Update + Send + ?Sized>(
     Ok(plan.broadcast(source, &mut consumers)?)
 }
 
-/// Splits `all` into as many shares as there are threads, if there is something for each. None has more
-/// than one over another.
+/// Splits `all` into `threads` shares, or one per item. Their lengths differ by at most one.
 fn shared_out<X>(mut all: &mut [X], threads: usize) -> Vec<&mut [X]> {
     let threads = threads.min(all.len()).max(1);
     let mut shares = Vec::with_capacity(threads);
@@ -470,10 +470,6 @@ fn shared_out<X>(mut all: &mut [X], threads: usize) -> Vec<&mut [X]> {
         all = rest;
     }
     shares
-}
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

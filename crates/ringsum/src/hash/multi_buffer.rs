@@ -1,11 +1,11 @@
-//! BLAKE3 of many short inputs at once: each lane of a vector register has a chunk of another input.
+//! BLAKE3 of many short inputs at once: each SIMD lane holds a chunk of a different input.
 //!
-//! BLAKE3 is fast because a processor hashes 8 or 16 chunks of 1 KiB side by side, and an input that is shorter
-//! leaves most lanes idle. Here chunks of different inputs share a register ("multi-buffer hashing"), and so do
-//! the parents of their trees.
+//! BLAKE3 is fast because it hashes 8 or 16 chunks of 1 KiB in parallel; a shorter input leaves
+//! most lanes idle. Here chunks of different inputs share a register ("multi-buffer hashing"), and
+//! so do the parent nodes of their trees.
 //!
-//! Owns what is put side by side; the arithmetic is in `multi_buffer/x86.rs`. On other processors each input is
-//! hashed by itself.
+//! Owns the assignment of chunks and parents to lanes; the arithmetic is in `multi_buffer/x86.rs`.
+//! On other processors each input is hashed on its own.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
@@ -14,7 +14,7 @@ use blake3::{BLOCK_LEN, CHUNK_LEN, Hash, KEY_LEN, OUT_LEN};
 
 use crate::Mode;
 
-/// Words of a hash of nothing, of which each chunk without a key starts (BLAKE3's paper, table 1).
+/// Initial chaining value of each chunk without a key (BLAKE3 paper, table 1).
 const IV: [u32; 8] = [
     0x6A09_E667,
     0xBB67_AE85,
@@ -26,7 +26,7 @@ const IV: [u32; 8] = [
     0x5BE0_CD19,
 ];
 
-/// What a block is (table 3).
+/// Domain separation flags (BLAKE3 paper, table 3).
 const CHUNK_START: u32 = 1 << 0;
 const CHUNK_END: u32 = 1 << 1;
 const PARENT: u32 = 1 << 2;
@@ -37,29 +37,29 @@ const DERIVE_KEY_MATERIAL: u32 = 1 << 6;
 /// Blocks of a full chunk.
 const CHUNK_BLOCKS: usize = CHUNK_LEN / BLOCK_LEN;
 
-/// Most lanes that a kernel has.
+/// Most lanes of any kernel.
 const LANES_MAX: usize = 16;
 
 /// A chaining value, or a hash.
 type Value = [u8; OUT_LEN];
 
-/// One chunk, or the two values of one parent.
+/// Input of one SIMD lane: one chunk, or the two child values of a parent node.
 #[derive(Clone, Copy)]
-struct Lane<'a> {
-    /// 1024 bytes at most; none are one empty block.
+struct SimdLane<'a> {
+    /// At most 1024 bytes; no bytes are one empty block.
     bytes: &'a [u8],
-    /// Its number in its input.
+    /// Index of the chunk in its input.
     counter: u64,
-    /// Flags of its first block, and of its last, besides those of all.
+    /// Flags of the first and of the last block, besides those of all blocks.
     first: u32,
     last: u32,
 }
 
-impl Lane<'_> {
-    const IDLE: Lane<'static> = Lane { bytes: &[], counter: 0, first: 0, last: 0 };
+impl SimdLane<'_> {
+    const IDLE: SimdLane<'static> = SimdLane { bytes: &[], counter: 0, first: 0, last: 0 };
 }
 
-/// Who hashes some lanes side by side.
+/// A SIMD implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kernel {
     /// 16 lanes.
@@ -71,7 +71,7 @@ enum Kernel {
 }
 
 impl Kernel {
-    /// Those that this processor has, the best first.
+    /// Kernels that this processor supports, the best first.
     fn all() -> impl Iterator<Item = Kernel> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return [
@@ -84,8 +84,9 @@ impl Kernel {
         std::iter::empty()
     }
 
-    /// The longest input that is faster so than by itself, in bytes: `examples/short_inputs.rs` shows by how much.
-    /// (AVX-512: 3.9 and 6.0 GB/s at 30,000 bytes, the same at 60,000. AVX2: 2.0 and 2.5 GB/s at 10,000.)
+    /// The longest input that is faster here than hashed on its own, in bytes;
+    /// `examples/short_inputs.rs` shows the difference. (Alone and here, AVX-512: 3.9 and 6.0 GB/s
+    /// at 30,000 bytes, equal at 60,000. AVX2: 2.0 and 2.5 GB/s at 10,000.)
     fn input_bytes_max(self) -> usize {
         match self {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -95,7 +96,7 @@ impl Kernel {
         }
     }
 
-    /// How many lanes it has.
+    /// Number of lanes.
     fn lanes(self) -> usize {
         match self {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -110,20 +111,20 @@ impl Kernel {
 #[derive(Clone, Copy, Default)]
 struct Chunk {
     input: u32,
-    /// Its number in its input.
+    /// Index in its input.
     number: u32,
-    /// Where its chaining value belongs.
+    /// Index of its chaining value.
     value: u32,
 }
 
-/// The values of one input, of one level of its tree: they lie side by side.
+/// The values of one level of an input's tree, which are contiguous.
 #[derive(Clone, Copy)]
 struct Nodes {
     start: usize,
     count: usize,
 }
 
-/// Hashes short inputs side by side. Some dozen at once keep all lanes of the processor busy.
+/// Hashes short inputs in parallel. A few dozen at once keep all lanes of the processor busy.
 ///
 /// ```
 /// use ringsum::{Mode, MultiBuffer};
@@ -133,17 +134,17 @@ struct Nodes {
 /// assert_eq!(hashes[1], blake3::hash(b"two"));
 /// ```
 ///
-/// Needs AVX-512 or AVX2; on other processors it is no faster than one after another.
+/// Needs AVX-512 or AVX2; on other processors it is no faster than hashing one input at a time.
 pub struct MultiBuffer {
     kernel: Option<Kernel>,
     mode: Mode,
     key: [u32; KEY_LEN / 4],
-    /// Of all blocks.
+    /// Flags of all blocks.
     flags: u32,
 }
 
 impl MultiBuffer {
-    /// For hashes of one kind.
+    /// Creates a hasher for one mode.
     pub fn new(mode: &Mode) -> MultiBuffer {
         MultiBuffer::with(mode, Kernel::all().next())
     }
@@ -161,17 +162,17 @@ impl MultiBuffer {
         MultiBuffer { kernel, mode: mode.clone(), key, flags }
     }
 
-    /// The longest input that is faster so than by itself, in bytes: 48 KiB with AVX-512, 12 KiB with AVX2, 0 without
-    /// either.
+    /// The longest input that is faster here than hashed on its own, in bytes: 48 KiB with AVX-512,
+    /// 12 KiB with AVX2, 0 without either.
     pub(crate) fn input_bytes_max(&self) -> usize {
         self.kernel.map_or(0, Kernel::input_bytes_max)
     }
 
-    /// The usual 32 bytes of each input, in their order.
+    /// Returns the 32-byte hash of each input, in the order of `inputs`.
     ///
     /// # Panics
     ///
-    /// With 4 TiB of input, or 2^32 inputs.
+    /// If the inputs have 2^32 or more chunks (4 TiB).
     pub fn hash(&self, inputs: &[&[u8]]) -> Vec<Hash> {
         let Some(kernel) = self.kernel else {
             let hash = |input: &&[u8]| self.mode.hasher().update(input).finalize();
@@ -186,7 +187,7 @@ impl MultiBuffer {
         trees.iter().map(|tree| values[tree.start].into()).collect()
     }
 
-    /// The chaining value of each chunk; of an input of one chunk, its hash.
+    /// Computes the chaining value of each chunk; for an input of one chunk, its hash.
     fn hash_chunks(
         &self,
         kernel: Kernel,
@@ -196,12 +197,12 @@ impl MultiBuffer {
         values: &mut [Value],
     ) {
         for group in chunks.chunks(kernel.lanes()) {
-            let mut lanes = [Lane::IDLE; LANES_MAX];
+            let mut lanes = [SimdLane::IDLE; LANES_MAX];
             for (lane, chunk) in lanes.iter_mut().zip(group) {
                 let (input, start) = (chunk.input as usize, chunk.number as usize * CHUNK_LEN);
                 let bytes = &inputs[input][start..];
                 let root = if trees[input].count == 1 { ROOT } else { 0 };
-                *lane = Lane {
+                *lane = SimdLane {
                     bytes: &bytes[..bytes.len().min(CHUNK_LEN)],
                     counter: chunk.number.into(),
                     first: CHUNK_START,
@@ -215,8 +216,8 @@ impl MultiBuffer {
         }
     }
 
-    /// Two neighbours of each tree become one; who has none goes up as it is. (So the left child has the largest power
-    /// of two of chunks: section 2.1 of BLAKE3's paper.)
+    /// Merges pairs of neighbors in each tree; an odd last one moves up unchanged. (This gives the
+    /// left child the largest power of two of chunks: section 2.1 of the BLAKE3 paper.)
     fn merge_level(&self, kernel: Kernel, trees: &mut [Nodes], values: &mut [Value]) {
         let mut pairs = Vec::with_capacity(values.len() / 2);
         for tree in &*trees {
@@ -226,13 +227,13 @@ impl MultiBuffer {
         }
         for group in pairs.chunks(kernel.lanes()) {
             let mut blocks = [[0; BLOCK_LEN]; LANES_MAX];
-            let mut lanes = [Lane::IDLE; LANES_MAX];
+            let mut lanes = [SimdLane::IDLE; LANES_MAX];
             for ((lane, block), (from, _, flags)) in lanes.iter_mut().zip(&mut blocks).zip(group) {
                 block.copy_from_slice(values[*from..from + 2].as_flattened());
-                *lane = Lane { bytes: block, counter: 0, first: 0, last: *flags };
+                *lane = SimdLane { bytes: block, counter: 0, first: 0, last: *flags };
             }
             let found = self.compress(kernel, &lanes[..group.len()]);
-            // Those of a tree come in their order: nothing is overwritten that is still to be merged.
+            // Pairs of a tree are in order, so no value is overwritten before it is merged.
             for ((_, to, _), value) in group.iter().zip(found) {
                 values[*to] = value;
             }
@@ -245,8 +246,8 @@ impl MultiBuffer {
         }
     }
 
-    /// The values of some lanes; of others there is nothing to be found.
-    fn compress(&self, kernel: Kernel, lanes: &[Lane<'_>]) -> [Value; LANES_MAX] {
+    /// Returns the values of the given lanes; the rest of the array is meaningless.
+    fn compress(&self, kernel: Kernel, lanes: &[SimdLane<'_>]) -> [Value; LANES_MAX] {
         match kernel {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Kernel::Avx512 => x86::avx512(&self.key, self.flags, lanes),
@@ -256,18 +257,18 @@ impl MultiBuffer {
     }
 }
 
-/// How many chunks an input has; an empty one has one, too.
+/// Number of chunks of an input; an empty input has one.
 fn chunk_count(input: &[u8]) -> usize {
     input.len().div_ceil(CHUNK_LEN).max(1)
 }
 
-/// The chunks of all inputs, those with most blocks first: those side by side then end at about the same time. And
-/// where the values of each input belong.
+/// Lists the chunks of all inputs, those with the most blocks first so that neighboring lanes end
+/// at about the same time, and the position of each input's values.
 fn lay_out(inputs: &[&[u8]]) -> (Vec<Chunk>, Vec<Nodes>) {
     let last_blocks = |input: &[u8], count: usize| {
         (input.len() - (count - 1) * CHUNK_LEN).div_ceil(BLOCK_LEN).max(1)
     };
-    // How many chunks have so many blocks; and then, where the next of them goes.
+    // Number of chunks with this many blocks; then the index of the next such chunk.
     let mut places = [0; CHUNK_BLOCKS + 1];
     let mut trees = Vec::with_capacity(inputs.len());
     let mut start = 0;

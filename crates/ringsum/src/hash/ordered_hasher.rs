@@ -1,4 +1,4 @@
-//! Hashing bytes in order: any algorithms, one or several at once.
+//! Hashing bytes in order, with any algorithms.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::Mode;
 use super::algorithm::{AlgorithmHasher, Algorithms};
 use super::digest::Digests;
 
-/// The state of one or several algorithms that see the bytes of an input in order. Blocks may come out of
-/// order: those that come early wait in a reorder buffer.
+/// The state of one or several algorithms that process the bytes of an input in order. Blocks may
+/// arrive out of order: early ones wait in a reorder buffer.
 pub(crate) struct OrderedHasher {
     /// At least one.
     hashers: Vec<AlgorithmHasher>,
     /// Offset of the next byte.
     next: u64,
-    /// Blocks that came early, by their offset.
+    /// Early blocks by their offset.
     early: BTreeMap<u64, Box<[u8]>>,
 }
 
@@ -32,7 +32,7 @@ impl OrderedHasher {
         self.next += bytes.len() as u64;
     }
 
-    /// Hashes the bytes at `offset`, as soon as all before them are hashed. Copies them if they come early.
+    /// Hashes the bytes at `offset` once all before them are hashed. Copies them if they are early.
     pub(crate) fn update_at(&mut self, offset: u64, bytes: &[u8]) {
         if offset != self.next {
             self.early.insert(offset, bytes.into());
@@ -44,12 +44,12 @@ impl OrderedHasher {
         }
     }
 
-    /// Bytes that were hashed.
+    /// Returns the number of bytes hashed.
     pub(crate) fn hashed_bytes(&self) -> u64 {
         self.next
     }
 
-    /// The algorithms, for callers that give each the same bytes on a thread of its own.
+    /// The algorithms' hashers, for callers that feed each the same bytes on its own thread.
     pub(super) fn hashers_mut(&mut self) -> &mut Vec<AlgorithmHasher> {
         &mut self.hashers
     }

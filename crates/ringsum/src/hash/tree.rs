@@ -1,10 +1,10 @@
 //! BLAKE3's tree: from blocks to chaining values to the root.
 //!
-//! BLAKE3's tree gives the left child the largest power of two of chunks that leaves the right one at
-//! least one (section 2.1 of its paper). That is the tree of all aligned ranges of 2^k chunks in
-//! which a node without a right neighbour stands for its parent, too. So a value can be merged as
-//! soon as its sibling is there, whatever came in between, and what waits is bounded by how far
-//! out of order values come.
+//! BLAKE3's tree gives the left child the largest power of two of chunks that leaves at least one
+//! for the right child (section 2.1 of its paper). This equals the tree of all aligned ranges of
+//! 2^k chunks in which a node without a right neighbor also stands for its parent. So a value can
+//! be merged as soon as its sibling is known, whatever was added in between, and the number of
+//! pending values is bounded by how far out of order they arrive.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -22,15 +22,14 @@ const CHUNK_BYTES: u64 = blake3::CHUNK_LEN as u64;
 pub struct Subtree {
     /// Start of the range in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the range in bytes.
     pub len: u64,
     /// Its chaining value.
     pub cv: [u8; 32],
 }
 
 impl Subtree {
-    /// Hashes `bytes`, which are at `offset` of an input. [`Tree::add`] checks whether they are a subtree
-    /// of it.
+    /// Hashes `bytes` at `offset` of an input. [`Tree::add`] checks that they are a subtree of it.
     ///
     /// # Panics
     ///
@@ -47,19 +46,19 @@ impl Subtree {
     }
 }
 
-/// A hasher for a subtree that starts at `offset`.
+/// Creates a hasher for a subtree that starts at `offset`.
 pub(crate) fn subtree_hasher(mode: &Mode, offset: u64) -> blake3::Hasher {
     let mut hasher = mode.hasher();
     hasher.set_input_offset(offset);
     hasher
 }
 
-/// Whether blocks of `bytes`, at multiples of it, are subtrees.
+/// Whether blocks of `bytes`, at multiples of that size, are subtrees.
 pub(crate) fn is_subtree_size(bytes: u64) -> bool {
     bytes.is_power_of_two() && bytes >= CHUNK_BYTES
 }
 
-/// Why parts do not make a whole.
+/// Why parts do not form a complete tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
@@ -69,14 +68,15 @@ pub enum TreeError {
          length, which is 2^k KiB, or is the aligned rest of the input"
     )]
     NotASubtree {
-        /// Where the range starts.
+        /// Start of the range.
         offset: u64,
-        /// Where it ends, exclusive.
+        /// End of the range, exclusive.
         end: u64,
         /// Length of the input.
         total: u64,
     },
-    /// The chaining value of a whole input is not its hash, and cannot become it.
+    /// The range is the whole input; its chaining value is not the hash, and the hash cannot be
+    /// derived from it.
     #[error("the range is the whole input: hash it, do not take its chaining value")]
     Whole,
     /// A range was added twice, or overlaps another.
@@ -90,8 +90,8 @@ pub enum TreeError {
     Incomplete,
 }
 
-/// Checks that `offset..offset + len` is a node below the root of the tree of `total` bytes. Returns its
-/// level: log2 of the number of chunks that it covers if it is full.
+/// Checks that `offset..offset + len` is a node below the root of the tree of `total` bytes.
+/// Returns its level: log2 of the number of chunks that it covers when full.
 pub(crate) fn check(offset: u64, len: u64, total: u64) -> Result<u32, TreeError> {
     let no = TreeError::NotASubtree { offset, end: offset.saturating_add(len), total };
     let end = offset.checked_add(len).filter(|&end| len > 0 && end <= total).ok_or(no)?;
@@ -105,38 +105,39 @@ pub(crate) fn check(offset: u64, len: u64, total: u64) -> Result<u32, TreeError>
     Ok((full / CHUNK_BYTES).ilog2())
 }
 
-/// Merges the chaining values of ranges to the hash of the whole input.
+/// Merges the chaining values of ranges into the hash of the whole input.
 ///
-/// Ranges may come in any order. Memory is one value for each gap and level: with ranges that come nearly
-/// in order, some dozens of values for any length.
+/// Ranges may be added in any order. Memory is one value per gap and level: a few dozen values for
+/// any length if ranges arrive nearly in order.
 #[derive(Clone)]
 pub struct Tree<'m> {
     mode: &'m Mode,
     offset: u64,
     total: u64,
-    /// Chunks of the range that the tree is over.
+    /// Number of chunks that the tree covers.
     chunks: u64,
-    /// Nodes that stay unmerged: 1 node of a range, or the 2 below a root.
+    /// Number of nodes left unmerged: the 1 node of a range, or the 2 below a root.
     tops: u64,
     pending: BTreeMap<(u32, u64), ChainingValue>,
-    /// Two parts overlap, and nothing shows which one is right.
+    /// Two parts overlap, and it is unknown which one is right.
     overlaps: bool,
     /// `total` is not known yet: it is the end of the furthest part.
     is_open: bool,
-    /// Of an open tree, the end of the one part that is not full, and so must be the last.
+    /// For an open tree, the end of the only part that is not full, which must be the last.
     last_end: Option<u64>,
 }
 
 impl<'m> Tree<'m> {
-    /// A tree over an input of `len` bytes.
+    /// Creates a tree over an input of `len` bytes.
     pub fn new(len: u64, mode: &'m Mode) -> Tree<'m> {
         Tree::over(0..len, 2, mode)
     }
 
-    /// A tree over an input of unknown length: the parts that were added when it is finished are all. They
-    /// are subtrees of 2^k KiB, and the last one may be shorter.
+    /// Creates a tree over an input of unknown length, which consists of the parts added until it
+    /// is finished. Parts are subtrees of 2^k KiB; the last one may be shorter.
     ///
-    /// An input of one part has no tree, only a hash: [`finish`](Tree::finish) reports it as incomplete.
+    /// An input of one part has no tree, only a hash: [`finish`](Tree::finish) returns
+    /// [`TreeError::Incomplete`] for it.
     pub(crate) fn of_unknown_length(mode: &'m Mode) -> Tree<'m> {
         Tree { is_open: true, ..Tree::over(0..0, 2, mode) }
     }
@@ -156,17 +157,17 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// A tree over a range that [`check`] has approved.
+    /// Creates a tree over a range that passed [`check`].
     pub(crate) fn of_range(offset: u64, len: u64, mode: &'m Mode) -> Tree<'m> {
         Tree::over(offset..offset + len, 1, mode)
     }
 
-    /// Adds a part, and merges what can be merged.
+    /// Adds a part, and merges all nodes that have become complete.
     ///
     /// # Errors
     ///
-    /// [`TreeError::NotASubtree`], [`TreeError::Whole`], or [`TreeError::Overlap`] if the part was added
-    /// before; the tree can then no longer be finished.
+    /// [`TreeError::NotASubtree`], [`TreeError::Whole`], or [`TreeError::Overlap`] if the part was
+    /// already added; the tree can then no longer be finished.
     pub fn add(&mut self, part: Subtree) -> Result<(), TreeError> {
         let start = part.offset.checked_sub(self.offset).ok_or(TreeError::NotASubtree {
             offset: part.offset,
@@ -184,7 +185,7 @@ impl<'m> Tree<'m> {
         Err(TreeError::Overlap { offset: part.offset })
     }
 
-    /// Extends an open tree to a part. Returns the level of the part.
+    /// Extends an open tree to include a part. Returns the level of the part.
     fn grow_for(&mut self, start: u64, len: u64) -> Result<u32, TreeError> {
         let end = start.saturating_add(len);
         let no = TreeError::NotASubtree { offset: start, end, total: self.total.max(end) };
@@ -204,14 +205,14 @@ impl<'m> Tree<'m> {
         Ok((full / CHUNK_BYTES).ilog2())
     }
 
-    /// Inserts a node, and merges what can be merged. Returns false if it is there already.
+    /// Inserts a node, and merges complete nodes. Returns false if it was present.
     fn insert(&mut self, mut level: u32, mut index: u64, mut cv: ChainingValue) -> bool {
         loop {
             let nodes = self.nodes(level);
             if nodes > self.tops {
                 let sibling = index ^ 1;
                 if sibling >= nodes && !self.is_open {
-                    // Without a right neighbour, it stands for its parent.
+                    // Without a right neighbor, it stands for its parent.
                     (level, index) = (level + 1, index / 2);
                     continue;
                 }
@@ -232,7 +233,7 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// Fixes the end: now nodes without a right neighbour are known.
+    /// Fixes the end, which determines the nodes without a right neighbor.
     fn close(&mut self) {
         if std::mem::take(&mut self.is_open) {
             for ((level, index), cv) in std::mem::take(&mut self.pending) {
@@ -271,12 +272,12 @@ impl<'m> Tree<'m> {
         }
     }
 
-    /// End of the input as far as it is known, in bytes.
+    /// Returns the end of the input as far as it is known, in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.total
     }
 
-    /// Number of nodes at `level`.
+    /// Returns the number of nodes at `level`.
     fn nodes(&self, level: u32) -> u64 {
         self.chunks.div_ceil(1 << level)
     }

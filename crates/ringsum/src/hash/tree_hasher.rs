@@ -1,15 +1,16 @@
-//! Hashing blocks in any order, on any number of threads: BLAKE3.
+//! Hashing blocks in any order, on any number of threads: BLAKE3 only.
 
 use std::mem;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::Mode;
 use super::digest::Digest;
 use super::tree::{Subtree, Tree, TreeError, subtree_hasher};
+use crate::lock;
 
-/// The BLAKE3 state of an input whose blocks may come in any order. A block is hashed on the thread that
-/// brings it; only its chaining value is merged under a lock.
+/// The BLAKE3 state of an input whose blocks may arrive in any order. Each block is hashed on the
+/// thread that passes it in; only its chaining value is merged under a lock.
 pub(crate) struct TreeHasher<'m> {
     mode: &'m Mode,
     state: Mutex<State<'m>>,
@@ -17,18 +18,19 @@ pub(crate) struct TreeHasher<'m> {
 
 struct State<'m> {
     tree: Tree<'m>,
-    /// Length of the block at offset 0, and its digest in case there is no other: an input of one block
-    /// is its own root. (Whether there are more blocks, the first one does not tell.)
+    /// Length of the block at offset 0, and its digest in case it is the only one: an input of one
+    /// block is its own root. (The first block does not show whether there are more.)
     first: Option<(u64, Digest)>,
 }
 
 impl<'m> TreeHasher<'m> {
-    /// A hasher for an input of any length.
+    /// Creates a hasher for an input of any length.
     pub(crate) fn new(mode: &'m Mode) -> TreeHasher<'m> {
         TreeHasher::over(mode, Tree::of_unknown_length(mode))
     }
 
-    /// A hasher for a range that is a subtree of its input, as [`check`](super::tree::check) finds out.
+    /// Creates a hasher for a range that is a subtree of its input, as verified by
+    /// [`check`](super::tree::check).
     pub(super) fn of_range(mode: &'m Mode, range: &Range<u64>) -> TreeHasher<'m> {
         TreeHasher::over(mode, Tree::of_range(range.start, range.end - range.start, mode))
     }
@@ -37,22 +39,22 @@ impl<'m> TreeHasher<'m> {
         TreeHasher { mode, state: Mutex::new(State { tree, first: None }) }
     }
 
-    /// Hashes a block. All blocks of an input but the last are of one size, 2^k KiB.
+    /// Hashes a block. All blocks of an input except the last have the same size, 2^k KiB.
     pub(crate) fn update(&self, offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
         let mut hasher = subtree_hasher(self.mode, offset);
         hasher.update(bytes);
         let len = bytes.len() as u64;
         let subtree = Subtree::finish(offset, len, &hasher);
         let digest = (offset == 0).then(|| Digest::of_output(hasher.finalize_xof()));
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if let Some(digest) = digest {
             state.first = Some((len, digest));
         }
         state.tree.add(subtree)
     }
 
-    /// The digest of all blocks; the hasher starts anew. Fails if they are not `len` bytes in all, if that
-    /// is known.
+    /// Returns the digest of all blocks, and resets the hasher. Fails if they are not `len` bytes
+    /// in total, if that is known.
     pub(crate) fn finish(&self, len: Option<u64>) -> Result<Digest, TreeError> {
         let State { tree, first } = self.take(Tree::of_unknown_length(self.mode));
         match first {
@@ -63,13 +65,13 @@ impl<'m> TreeHasher<'m> {
         }
     }
 
-    /// The chaining value of the range.
+    /// Returns the chaining value of the range.
     pub(super) fn finish_range(self) -> Result<Subtree, TreeError> {
         self.take(Tree::of_unknown_length(self.mode)).tree.finish_range()
     }
 
     fn take(&self, next: Tree<'m>) -> State<'m> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         mem::replace(&mut *state, State { tree: next, first: None })
     }
 }

@@ -1,4 +1,4 @@
-//! What identifies a device across reboots: what sysfs reports about it.
+//! The identity of a device across reboots, from sysfs.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::TunedError;
 
-/// Attributes that no other device shares, best first: NVMe, SCSI, device mapper, MD, NVMe again, MMC, loop
-/// devices. The `serial` of virtio disks is left out: the hypervisor invents it, sometimes the same for
-/// several disks, and reading it sends a request to the device (77 us; the others take 22).
+/// Unique attributes, best first: NVMe, SCSI, device mapper, MD, NVMe again, MMC, loop devices. The
+/// `serial` of virtio disks is not used: the hypervisor invents it, sometimes the same for several
+/// disks, and reading it sends a request to the device (77 us; the others take 22).
 const UNIQUE: [&str; 7] = [
     "wwid",
     "device/wwid",
@@ -21,13 +21,13 @@ const UNIQUE: [&str; 7] = [
     "loop/backing_file",
 ];
 
-/// Attributes with the model: most drivers, device mapper, MMC.
+/// Attributes that contain the model: most drivers, device mapper, MMC.
 const MODELS: [&str; 3] = ["device/model", "dm/name", "device/name"];
 
 /// Longest attribute, in bytes: sysfs returns at most a page.
 const ATTRIBUTE_BYTES_MAX: usize = 4096;
 
-/// The identity of a disk. A partition has that of its disk.
+/// The identity of a disk. A partition has the identity of its disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceId {
     /// `MAJOR:MINOR`, which may change at a reboot.
@@ -36,18 +36,17 @@ pub struct DeviceId {
     pub model: Option<String>,
     /// Its size, in sectors of 512 bytes.
     pub sectors: u64,
-    /// What no other device has (wwid, UUID or the like), if it reports one.
+    /// Its unique attribute (wwid, UUID or the like), if it reports one.
     pub unique: Option<String>,
 }
 
 impl DeviceId {
-    /// The identity of the device with this number, as [`Source::device`](blockring::Source::device)
-    /// returns it for a file on the device and for the device itself.
+    /// Returns the identity of the device with this number, as returned by
+    /// [`Source::device`](blockring::Source::device) for a file on it or for itself.
     ///
     /// # Errors
     ///
-    /// [`TunedError::NoDevice`] for the numbers that btrfs, overlayfs, tmpfs and network file systems make
-    /// up.
+    /// [`TunedError::NoDevice`] for numbers made up by btrfs, overlayfs, tmpfs and the like.
     pub fn of(device: u64) -> Result<DeviceId, TunedError> {
         DeviceId::in_sysfs(Path::new("/sys"), device)
     }
@@ -61,7 +60,8 @@ impl DeviceId {
         let mut disk = root.join("dev/block").join(&number);
         let mut disk_number = Some(number.clone());
         if attribute(&disk, "partition").is_some() {
-            // Its folder is in that of its disk; the kernel resolves the link before the "..".
+            // The folder of a partition is in that of its disk; the kernel resolves links before
+            // "..".
             disk.push("..");
             disk_number = attribute(&disk, "dev");
         }
@@ -93,7 +93,7 @@ impl DeviceId {
         self.number == other.number
     }
 
-    /// What differs between the measured device and the device of today, apart from the number.
+    /// The first difference between the measured device and the current one, except the number.
     pub(super) fn difference(&self, now: &DeviceId) -> Option<String> {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
         let properties = [
@@ -106,7 +106,7 @@ impl DeviceId {
     }
 }
 
-/// The text of an attribute, if there is any.
+/// Returns the text of an attribute; `None` if it is missing or empty.
 fn attribute(disk: &Path, name: &str) -> Option<String> {
     let mut bytes = [0; ATTRIBUTE_BYTES_MAX];
     let len = File::open(disk.join(name)).ok()?.read(&mut bytes).ok()?;

@@ -1,7 +1,8 @@
 //! Settings that `ringbench tune` measured: the file that keeps them, and which of them still apply.
 //!
-//! The file has one entry per device. An entry applies to the device and the kernel that it was measured
-//! with. Nothing here reads the environment; whether a setting suits a source is for `blockring` to decide.
+//! The file has one entry per device. An entry applies to the device and the kernel that it was
+//! measured with. It does not read the environment; `blockring` decides whether a setting suits a
+//! source.
 
 mod device;
 
@@ -11,7 +12,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use blockring::{Config, EngineKind, Tuning};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 pub use self::device::DeviceId;
 use crate::hash::tree::is_subtree_size;
+use crate::lock;
 
 /// The value of the file's `format`.
 const FORMAT: &str = "ringsum-tuned";
@@ -95,8 +97,9 @@ pub enum TunedError {
     Entry(String),
 }
 
-/// The user's settings: `$XDG_CONFIG_HOME/ringsum/tuned.json`, or `~/.config/ringsum/tuned.json`. As the XDG
-/// specification says, a variable that is not an absolute path is ignored. `None` if both are.
+/// Returns the path of the user's settings: `$XDG_CONFIG_HOME/ringsum/tuned.json`, or
+/// `~/.config/ringsum/tuned.json`. As the XDG specification requires, a value that is not an
+/// absolute path is ignored. `None` if both are.
 pub fn default_path(xdg_config_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
     let absolute = |value: &&OsStr| Path::new(value).is_absolute();
     let config = match xdg_config_home.filter(absolute) {
@@ -106,36 +109,36 @@ pub fn default_path(xdg_config_home: Option<&OsStr>, home: Option<&OsStr>) -> Op
     Some(config.join("ringsum/tuned.json"))
 }
 
-/// All entries of a file; none if there is no file.
+/// Returns all entries of a file; none if it does not exist.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not a file of settings of this version.
+/// If the file cannot be read, or is not a settings file of this version.
 pub fn load(path: &Path) -> Result<Vec<Entry>, TunedError> {
     Ok(read(path)?.1)
 }
 
-/// Replaces the entry of `device`, or removes it. Other entries stay as they are. The file is replaced
-/// atomically; its folder is created if necessary.
+/// Replaces the entry of `device`, or removes it if `entry` is `None`. Other entries are unchanged.
+/// The file is replaced atomically; its folder is created if necessary.
 ///
 /// # Errors
 ///
-/// Those of [`load`]: a file that cannot be parsed is never overwritten. The file cannot be written; or
-/// `entry` is invalid.
+/// Those of [`load`]: a file that cannot be parsed is never overwritten. Also if the file cannot be
+/// written, or `entry` is invalid.
 pub fn update(path: &Path, device: &DeviceId, entry: Option<&Entry>) -> Result<(), TunedError> {
     entry.map_or(Ok(()), Entry::check).map_err(TunedError::Entry)?;
     if entry.is_none() && position(&load(path)?, device).is_none() {
         return Ok(());
     }
-    // A symbolic link stays; the file that it leads to is replaced.
+    // A symbolic link is kept; its target is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let fail = |operation| move |error| TunedError::Io { path: path.clone(), operation, error };
     let folder = path.parent().filter(|folder| *folder != "").unwrap_or(Path::new("."));
-    // The mode that the XDG specification asks for.
+    // The mode that the XDG specification requires.
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(folder).map_err(fail("create folder"))?;
     let folder = File::open(folder).map_err(fail("open folder"))?;
-    // Against a second writer, whose entry would be lost. Some file systems have no locks.
+    // Prevents a second writer from losing this entry. Some file systems have no locks.
     let _ = flock(&folder, FlockOperation::LockExclusive);
     let (mut document, entries) = read(path)?;
     let devices = &mut document.devices;
@@ -150,8 +153,8 @@ pub fn update(path: &Path, device: &DeviceId, entry: Option<&Entry>) -> Result<(
     replace(path, text.as_bytes(), &folder).map_err(fail("write"))
 }
 
-/// The entry that applies to `device` under `kernel`. `None` if the device has no entry; an error if its
-/// entry does not apply, with the reason.
+/// Returns the entry that applies to `device` under `kernel`; `None` if the device has no entry. If
+/// it has one that does not apply, the error is the reason.
 pub fn applicable<'e>(
     entries: &'e [Entry],
     kernel: &str,
@@ -169,8 +172,9 @@ pub fn applicable<'e>(
     Some(Err(format!("measured on {} {why}: run `ringbench tune` again", entry.date)))
 }
 
-/// The settings in the file at `path`, for [`RunOptions::tuning`](blockring::RunOptions::tuning). The file
-/// is read at the first call; if that fails, the error is a reason in the plan and nothing else.
+/// Returns the settings in the file at `path`, for
+/// [`RunOptions::tuning`](blockring::RunOptions::tuning). The file is read at the first call; if
+/// that fails, the plan shows the error as a reason and is not affected otherwise.
 pub fn tunings(path: PathBuf) -> impl Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync {
     let entries = OnceLock::new();
     let kernel = OnceLock::new();
@@ -187,7 +191,7 @@ pub fn tunings(path: PathBuf) -> impl Fn(u64) -> Option<Result<Tuning, String>> 
                 applicable(entries, kernel.get_or_init(uname), &DeviceId::of(device).ok()?)?;
             Some(found.map(Entry::tuning))
         };
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&known);
         known.entry(device).or_insert_with(find).clone()
     }
 }
@@ -203,8 +207,8 @@ impl Entry {
         }
     }
 
-    /// What is wrong with it, if anything. Its texts may be printed on a terminal, and hashing relies on
-    /// blocks that are subtrees.
+    /// Checks that texts may be printed on a terminal, and that blocks are subtrees, which hashing
+    /// relies on. The error says what is wrong.
     fn check(&self) -> Result<(), String> {
         let device = &self.device;
         let texts = [&self.kernel, &self.date, &self.file_system].into_iter();
@@ -245,7 +249,7 @@ fn position(entries: &[Entry], device: &DeviceId) -> Option<usize> {
     device.position(entries.iter().map(|entry| &entry.device))
 }
 
-/// The whole file. Entries are kept as they are written, with keys that this version does not know.
+/// The whole file. Entries are kept as they are, including keys unknown to this version.
 #[derive(Serialize, Deserialize)]
 struct Document {
     format: String,
@@ -253,7 +257,7 @@ struct Document {
     devices: Vec<Value>,
 }
 
-/// Reads the file, and parses its entries in their order. No file is an empty one.
+/// Reads the file, and parses its entries in order. A missing file has none.
 fn read(path: &Path) -> Result<(Document, Vec<Entry>), TunedError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     let bytes = match read_bytes(path) {
@@ -303,10 +307,10 @@ fn parse(bytes: &[u8]) -> Result<(Document, Vec<Entry>), String> {
     entries.map(|entries| (document, entries))
 }
 
-/// Replaces a file atomically. Its permissions stay; a new file is for its owner only.
+/// Replaces a file atomically. Its permissions are kept; a new file is its owner's only.
 fn replace(path: &Path, bytes: &[u8], folder: &File) -> io::Result<()> {
     let new = path.with_extension(format!("json.{}.new", std::process::id()));
-    // A killed process with this number may have left one.
+    // A killed process with this id may have left one.
     let _ = fs::remove_file(&new);
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
     let written = written.and_then(|mut file| {

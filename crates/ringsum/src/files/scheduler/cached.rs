@@ -1,5 +1,6 @@
-//! Files that need not be read: those whose hashes are cached, and empty ones. Before there is a file with
-//! content, there is nothing to choose a plan by; afterwards, workers look for cached hashes themselves.
+//! Files that need not be read: empty ones, and those whose hashes are cached. A plan is chosen
+//! from files with content, so until one is found, the thread of the device looks up cached hashes;
+//! afterwards the workers do.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -12,18 +13,18 @@ use super::job::{ActiveJob, OpenMode, finish_all, finish_opened, open};
 use super::{Hashed, threads};
 use crate::hash::digest_source;
 
-/// Files that a device is judged by. Two of them are read if it is not rotational and idle.
+/// Files that a device's plan is chosen from. Two are read if it is not rotational and idle.
 const SAMPLES: usize = 12;
 
-/// Threads that look for cached hashes, per core. An unchanged tree of 130,000 files in the page cache took
-/// 0.82 s with one thread, 0.67 s with one for each of two cores, 0.64 s with two, 0.63 s with four; not in
-/// the page cache 1.91, 1.49, 1.58 and 1.59 s.
+/// Threads per core that look up cached hashes. An unchanged tree of 130,000 files in the page
+/// cache took 0.82 s with one thread, 0.67 s with one for each of two cores, 0.64 s with two, 0.63
+/// s with four; not in the page cache 1.91, 1.49, 1.58 and 1.59 s.
 const THREADS_PER_CORE: usize = 2;
 
 /// Memory of such a thread, in bytes.
 const THREAD_BYTES: u64 = 64 << 10;
 
-/// The hash of a job's file, if it is cached.
+/// Returns the cached hash of a job's file.
 pub(super) fn cached_hash<T: Send>(run: &Run<'_, T>, job: &ActiveJob<T>) -> Option<Hashed> {
     let cached = run.options.cached?;
     let (device, fingerprint) = job.job().file.as_ref()?.fingerprint()?;
@@ -54,15 +55,15 @@ pub(super) fn without_cached<T: Send>(run: &Run<'_, T>, batch: Batch<T>) -> Batc
     others
 }
 
-/// Finishes all jobs before the first file with content that is not cached. Returns its batch, and some
-/// files to choose a plan by; `None` if there is none in the whole queue.
+/// Finishes all jobs before the first file with content that is not cached. Returns the batch of
+/// that file, and some files to choose a plan from; `None` if the whole queue has none.
 pub(super) fn first_to_read<T: Send>(
     run: &Run<'_, T>,
     queue: &DeviceQueue<T>,
 ) -> Option<(Batch<T>, Vec<Source>)> {
     loop {
         let Some(batch) = search(run, queue) else {
-            // A helper may have put a batch back after the queue was closed.
+            // A helper thread may have put a batch back after the queue was closed.
             match queue.batches.len() {
                 0 => return None,
                 _ => continue,
@@ -77,14 +78,14 @@ pub(super) fn first_to_read<T: Send>(
     }
 }
 
-/// Finds the first batch with files to read. If there is a cache, threads help while there is more than
-/// one can do.
+/// Finds the first batch with files to read. If there is a cache, threads help while there is more
+/// work than one can do.
 fn search<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) -> Option<Batch<T>> {
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
     let most = run.options.hash.config.io.threads_max.map_or(usize::MAX, |most| most as usize);
     let most = match run.options.cached {
         Some(_) if !descriptors_are_few() => {
-            // Each has a file open, and a directory at times.
+            // Each has a file open, and sometimes a directory.
             let most = most.min(descriptors() as usize / 2);
             most.min(queue.share.small_threads).min(THREADS_PER_CORE * cores)
         }
@@ -123,7 +124,7 @@ fn search<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) -> Option<Batch<T>>
     })
 }
 
-/// The jobs of a batch that have to be read, if any of their files has content. All others are finished.
+/// Returns the jobs of a batch to read, if any of their files has content. Finishes all others.
 fn to_read<T: Send>(run: &Run<'_, T>, batch: Batch<T>) -> Option<Batch<T>> {
     let batch = without_cached(run, batch);
     if !samples(&batch, 1).is_empty() {
@@ -133,7 +134,7 @@ fn to_read<T: Send>(run: &Run<'_, T>, batch: Batch<T>) -> Option<Batch<T>> {
     None
 }
 
-/// Hashes files whose length is 0. Those of pseudo file systems may have content all the same.
+/// Hashes files of length 0. Those of pseudo file systems may have content nevertheless.
 fn hash_all_empty<T: Send>(run: &Run<'_, T>, batch: Batch<T>) {
     for job in batch {
         if run.is_stopped() {
@@ -152,7 +153,7 @@ fn hash_all_empty<T: Send>(run: &Run<'_, T>, batch: Batch<T>) {
     }
 }
 
-/// Up to `most` files with content, far from each other in the batch.
+/// Opens up to `most` files with content, spread over the batch.
 fn samples<T>(batch: &Batch<T>, most: usize) -> Vec<Source> {
     let stride = (batch.len() / SAMPLES).max(1);
     let places = (0..stride).flat_map(|first| (first..batch.len()).step_by(stride));

@@ -10,8 +10,8 @@ use super::shares::DeviceShare;
 use super::worker_pool::WorkerPool;
 use crate::files::OTHER_DESCRIPTORS;
 
-/// With fewer descriptors, one thread does everything. (16 threads with 16 descriptors, each with a ring,
-/// waited for a file without success in one of four runs.)
+/// With fewer descriptors, one thread does all work. (With 16 descriptors, 16 threads with a ring
+/// each ran out of attempts to open a file in one of four runs.)
 const DESCRIPTORS_MIN: u64 = 6;
 
 pub(super) type Batch<T> = Vec<ActiveJob<T>>;
@@ -28,7 +28,7 @@ pub(super) struct DeviceQueue<T> {
 pub(super) enum LargeJob<T> {
     /// The next file.
     File(ActiveJob<T>),
-    /// Parts of a file that another thread has begun.
+    /// Parts of a file that another thread is reading.
     Help,
 }
 
@@ -45,12 +45,12 @@ impl<T> DeviceQueue<T> {
         self.batches.close();
     }
 
-    /// Whether its threads will soon have nothing to do.
+    /// Whether its threads will soon run out of work.
     pub(super) fn is_hungry(&self) -> bool {
         self.batches.len() < 4
     }
 
-    /// The next large file that no thread has begun.
+    /// Returns the next large file that no thread is reading.
     pub(super) fn next_large(&self) -> Option<ActiveJob<T>> {
         loop {
             match self.large.try_pop()? {
@@ -71,7 +71,7 @@ pub(super) fn work_separately<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>)
     }
 }
 
-/// Works on a queue until it is empty and closed.
+/// Processes a queue until it is empty and closed.
 pub(super) fn work<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
     let Some((batch, samples)) = cached::first_to_read(run, queue) else { return };
     let small_bytes = queue.share.small_bytes.map(|bytes| bytes / 2);
@@ -84,7 +84,7 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
             WorkerPool::work(run, queue, &plan, batch);
             (run.options.on_finished)(&plan);
         }
-        // Explicit options are not available for these files. Each reports so, or is an exception.
+        // Explicit options are not available for these files: each reports so, or is an exception.
         Err(_) => {
             batch.into_iter().for_each(|job| hash_separately(run, job));
             work_separately(run, queue);
@@ -92,13 +92,13 @@ pub(super) fn work<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
     }
 }
 
-/// Whether there are so few descriptors that one thread has to do everything: others would hold those that
-/// it waits for.
+/// Whether descriptors are so few that one thread has to do all work: other threads would hold
+/// those that it waits for.
 pub(super) fn descriptors_are_few() -> bool {
     descriptors() < DESCRIPTORS_MIN
 }
 
-/// Descriptors for files and rings: a quarter of what the process may have. Half are for walks.
+/// Descriptors for files and rings: a quarter of the process's limit. Half of it is for walks.
 pub(super) fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4

@@ -1,5 +1,5 @@
-//! The dispatcher: numbers the jobs as they come, sorts them by inode some thousand at a time, and hands
-//! them to the queues of their devices.
+//! The dispatcher: numbers jobs as they arrive, sorts them by inode a few thousand at a time, and
+//! adds them to the queues of their devices.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::threads::spawn;
 use super::{FilesOptions, Job, Outcome, Watch};
 use crate::{Algorithms, Options};
 
-/// Most files that are sorted together. A tree that was written in one go lies in the order of its names,
-/// and is read as fast in that order; sorting is for those that were not.
+/// Most files sorted together. A tree that was written in one go lies on the device in the order of
+/// its names, and reads as fast in that order; sorting is for trees that were not.
 const WINDOW: usize = 4096;
 
-/// Most files of a batch, which one thread opens and reads together.
+/// Most files in a batch, which one thread opens and reads together.
 const BATCH: usize = 64;
 
 /// One run over all jobs.
@@ -27,18 +27,18 @@ pub(super) struct Run<'a, T> {
     pub(super) options: &'a FilesOptions<'a, T>,
     buffer: ReorderBuffer<'a, T>,
     pub(super) retries: RetryQueue<T>,
-    /// A thread has waited for a descriptor without success, and none was opened since.
+    /// A thread ran out of attempts to get a descriptor, and none has been opened since.
     starved: AtomicBool,
-    /// Which threads a test refuses to start.
+    /// The threads that a test refuses to start.
     #[cfg(test)]
     pub(super) refusals: Option<super::tests::Refusals>,
 }
 
-/// The jobs of a queue that are not sorted into batches yet.
+/// Jobs of a queue that are not yet sorted into batches.
 struct Window<T> {
     queue: Arc<DeviceQueue<T>>,
     jobs: Vec<ActiveJob<T>>,
-    /// Whether they are files of a device that share readers.
+    /// Whether they are files of one device that share readers.
     is_sorted: bool,
     has_thread: bool,
 }
@@ -59,7 +59,7 @@ impl<'a, T: Send> Run<'a, T> {
         }
     }
 
-    /// Whether a thread has waited for a descriptor without success, and none was opened since.
+    /// Whether a thread ran out of attempts to get a descriptor, and none has been opened since.
     pub(super) fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl<'a, T: Send> Run<'a, T> {
         self.starved.store(is_starved, Ordering::Relaxed);
     }
 
-    /// Works until every job is reported.
+    /// Runs until every job is reported.
     pub(super) fn run(
         &self,
         jobs: impl Iterator<Item = Option<Job<T>>>,
@@ -78,11 +78,11 @@ impl<'a, T: Send> Run<'a, T> {
         thread::scope(|scope| {
             let mut watched = None;
             if let Some(watch) = watch {
-                // Without this thread, an interrupt ends the process as it always does.
+                // Without this thread, an interrupt ends the process as usual.
                 watched =
                     spawn(self, scope, 0, || watch.watch(&|| self.buffer.stop())).then_some(watch);
             }
-            // Without this thread, a file that changed has failed.
+            // Without this thread, a file that changed fails.
             if self.options.retry_after.is_some()
                 && spawn(self, scope, 0, || self.retries.work(self))
             {
@@ -97,7 +97,7 @@ impl<'a, T: Send> Run<'a, T> {
         assert_eq!(self.buffer.lost(dispatched), 0, "jobs of {dispatched} were lost");
     }
 
-    /// Hands each job to the queue of its device. Returns the number of jobs.
+    /// Adds each job to the queue of its device. Returns the number of jobs.
     fn dispatch<'s>(
         &'s self,
         jobs: impl Iterator<Item = Option<Job<T>>>,
@@ -112,7 +112,7 @@ impl<'a, T: Send> Run<'a, T> {
                 continue;
             };
             if !self.buffer.has_room(number) {
-                // The jobs that will make room may be in there.
+                // The jobs that will make room may be in a window.
                 windows.iter_mut().for_each(|window| window.flush(self));
             }
             let bytes = job.bytes(self.algorithms_of(&job)) + (self.options.tag_bytes)(&job.tag);
@@ -140,8 +140,8 @@ impl<'a, T: Send> Run<'a, T> {
         number
     }
 
-    /// Starts the thread of a device; `None` for files that are hashed separately. `number`: that of the
-    /// device.
+    /// Starts the thread of a device; `None` for files that are hashed separately. `number`: its
+    /// index.
     fn open_queue<'s>(
         &'s self,
         device: Option<u64>,
@@ -162,13 +162,13 @@ impl<'a, T: Send> Run<'a, T> {
         Window { queue, jobs: Vec::new(), is_sorted: device.is_some(), has_thread }
     }
 
-    /// The algorithms for the file of a job.
+    /// Returns the algorithms for the file of a job.
     pub(super) fn algorithms_of<'j>(&'j self, job: &'j Job<T>) -> &'j Algorithms {
         let own = job.file.as_ref().and_then(|file| file.algorithms.as_ref());
         own.unwrap_or(&self.options.hash.algorithms)
     }
 
-    /// How to hash the file of a job on its own.
+    /// Returns options for hashing the file of a job on its own.
     pub(super) fn options_of(&self, job: &Job<T>) -> Options {
         Options { algorithms: *self.algorithms_of(job), ..self.options.hash.clone() }
     }
@@ -204,10 +204,10 @@ impl<T: Send> Window<T> {
         }
     }
 
-    /// Sorts the jobs, and gives them to the queue in batches.
+    /// Sorts the jobs, and adds them to the queue in batches.
     fn flush(&mut self, run: &Run<'_, T>) {
         if self.is_sorted {
-            // (Stable: if inodes say nothing, the order of the names stays.)
+            // (Stable: if inodes carry no information, the order of names is kept.)
             self.jobs.sort_by_key(ActiveJob::inode);
         }
         let mut jobs = self.jobs.drain(..);
@@ -218,7 +218,7 @@ impl<T: Send> Window<T> {
             }
             match self.has_thread {
                 true => self.queue.push(batch),
-                // No thread could be started: this one does it.
+                // No thread could be started: hash on this one.
                 false => batch.into_iter().for_each(|job| hash_separately(run, job)),
             }
         }

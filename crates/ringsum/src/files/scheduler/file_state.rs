@@ -11,13 +11,13 @@ use super::{Failure, lock};
 use crate::hash::{OrderedHasher, TreeHasher, digest_whole};
 use crate::{Algorithms, Digests, Mode};
 
-/// A file in a ring.
+/// The hash state of a file that is being read.
 pub(super) struct FileState<'m, T> {
     job: Mutex<Option<ActiveJob<T>>>,
     len: u64,
     mode: &'m Mode,
     algorithms: Algorithms,
-    /// The file, if it came in one block.
+    /// The file's result, if it came in one block.
     whole: Mutex<Option<Whole>>,
     parts: Parts<'m>,
 }
@@ -25,14 +25,14 @@ pub(super) struct FileState<'m, T> {
 /// A file that came in one block.
 enum Whole {
     Hashed(Digests),
-    /// It is hashed later, side by side with others.
+    /// To be hashed later, together with others.
     Buffered(Buffered),
 }
 
 /// A file that comes in several blocks.
 enum Parts<'m> {
     AnyOrder(TreeHasher<'m>),
-    /// (One thread reads such a file.)
+    /// (A single thread reads such a file.)
     Ordered(Mutex<OrderedHasher>),
 }
 
@@ -53,7 +53,7 @@ impl<'m, T: Send> FileState<'m, T> {
         }
     }
 
-    /// The job, once.
+    /// Returns the job; `None` if it was already taken.
     pub(super) fn take_job(&self) -> Option<ActiveJob<T>> {
         lock(&self.job).take()
     }
@@ -81,7 +81,7 @@ impl<'m, T: Send> FileState<'m, T> {
         Ok(())
     }
 
-    /// Where the file is buffered, if it is hashed later.
+    /// Returns the buffered content, if it is hashed later.
     pub(super) fn buffered(&self) -> Option<Buffered> {
         match *lock(&self.whole) {
             Some(Whole::Buffered(buffered)) => Some(buffered),
@@ -89,7 +89,7 @@ impl<'m, T: Send> FileState<'m, T> {
         }
     }
 
-    /// The digests of all blocks.
+    /// Returns the digests of all blocks.
     pub(super) fn finish(&self) -> Result<Digests, Failure> {
         match (lock(&self.whole).take(), &self.parts) {
             (Some(Whole::Hashed(digests)), _) => Ok(digests),

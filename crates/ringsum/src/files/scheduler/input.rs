@@ -1,4 +1,4 @@
-//! A file to hash: where it is, and opening it as the kind of file that it was listed as.
+//! A file to hash: its location, and opening it as the type of file that it was listed as.
 
 use std::fs::File;
 use std::io;
@@ -30,13 +30,13 @@ pub struct InputFile {
     /// [`FilesOptions::hash_one`]: super::FilesOptions::hash_one
     pub is_separate: bool,
     /// Whether more of BLAKE3's output is needed than its first 32 bytes
-    /// ([`Digest::output`](crate::Digest::output)). Without it, short files are hashed side by side.
+    /// ([`Digest::output`](crate::Digest::output)). If not, short files are hashed together.
     pub extended: bool,
     /// Its algorithms, if they differ from those of the run.
     pub algorithms: Option<Algorithms>,
 }
 
-/// Where a file is.
+/// The location of a file.
 pub enum Location {
     /// An entry of a walk.
     Entry(walk::Entry),
@@ -61,7 +61,7 @@ impl From<walk::Entry> for InputFile {
 }
 
 impl InputFile {
-    /// The file that a path names, after one `stat`; `None` for a directory.
+    /// Returns the file at a path, after one `stat`; `None` for a directory.
     ///
     /// # Errors
     ///
@@ -85,10 +85,10 @@ impl InputFile {
     ///
     /// # Errors
     ///
-    /// It cannot be opened, or is not a regular file any more.
+    /// If it cannot be opened, or is no longer a regular file.
     pub fn open(&self) -> Result<Source, Failure> {
         let file = match self.open_with(OFlags::NONBLOCK) {
-            // Another process has a lease on it, and is being asked to give it up.
+            // Another process has a lease on it; the kernel has asked it to release the lease.
             Err(Failure::Open(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.open_leased()
             }
@@ -97,8 +97,8 @@ impl InputFile {
         file.and_then(|file| regular(Source::from_exclusive(file, "", CacheMode::Buffered)))
     }
 
-    /// Waits for the process that has a lease on the file; but not for a FIFO that may replace it
-    /// meanwhile, so it opens the inode that it has seen to be a regular file, whatever its name leads to.
+    /// Waits for the process that has a lease on the file, but not for a FIFO that may meanwhile
+    /// replace it: it opens the inode seen to be a regular file, whatever has its name.
     fn open_leased(&self) -> Result<File, Failure> {
         let seen = self.open_with(OFlags::PATH)?;
         let stat = rustix::fs::fstat(&seen).map_err(|error| Failure::Open(error.into()))?;
@@ -120,7 +120,7 @@ impl InputFile {
         opened.map(File::from).map_err(|error| Failure::Open(error.into()))
     }
 
-    /// Opens it for direct reads; if it refuses those, for any.
+    /// Opens it for direct reads, or for buffered reads if those are not supported.
     pub(super) fn open_direct(&self) -> Result<Source, Failure> {
         let refusals = [Some(Errno::INVAL), Some(Errno::AGAIN)];
         match self.open_with(OFlags::DIRECT | OFlags::NONBLOCK) {
@@ -152,8 +152,8 @@ impl InputFile {
         }
     }
 
-    /// Makes a failure of an opened file more precise: if the file changed, its name may lead to another
-    /// file now, or to none.
+    /// Makes a failure of an opened file more precise: if the file changed, its name may now refer
+    /// to another file, or to none.
     pub fn explain(&self, source: &Source, failure: Failure) -> Failure {
         if !matches!(failure, Failure::Read(ErrorKind::Changed(_))) {
             return failure;
@@ -174,7 +174,7 @@ impl InputFile {
         }
     }
 
-    /// Its device number and fingerprint, by its name.
+    /// Returns its device number and fingerprint, by name.
     pub(super) fn fingerprint(&self) -> Option<(u64, Fingerprint)> {
         let stat = self.stat().ok()?;
         let fingerprint = Fingerprint {
@@ -195,7 +195,7 @@ impl InputFile {
     }
 }
 
-/// A regular file, and not something that has replaced it.
+/// Rejects anything but a regular file as a replacement of one.
 fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> {
     match source {
         Ok(source) if source.kind() == SourceKind::File => Ok(source),

@@ -1,4 +1,4 @@
-//! A job on its way: opened, finished, or queued for another try.
+//! A dispatched job: opening its file, finishing it, or queuing it for a retry.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::cached::cached_hash;
 use super::dispatch::Run;
 use super::{Failure, Hashed, Job, Outcome, Progress};
 
-/// How long to wait for a descriptor if there is none, and how often.
+/// Delay between attempts to open a file when descriptors are exhausted, and most attempts.
 const SCARCE_WAIT: Duration = Duration::from_millis(10);
 const SCARCE_WAITS_MAX: u32 = 500;
 
@@ -50,7 +50,7 @@ pub(super) fn hash_separately<T: Send>(run: &Run<'_, T>, job: ActiveJob<T>) {
     }
 }
 
-/// Finishes a job, or queues it for another try.
+/// Finishes a job, or queues it for a retry.
 pub(super) fn finish<T: Send>(
     run: &Run<'_, T>,
     mut job: ActiveJob<T>,
@@ -85,7 +85,7 @@ pub(super) fn finish_all<T: Send>(
     run: &Run<'_, T>,
     hashed: impl IntoIterator<Item = (ActiveJob<T>, Hashed)>,
 ) {
-    // (Collected first: the reorder buffer is locked while it takes them.)
+    // (Collected first, because the reorder buffer consumes the iterator under its lock.)
     let jobs: Vec<_> =
         hashed.into_iter().map(|(job, hashed)| with_result(run, job, Ok(hashed))).collect();
     run.finish(jobs);
@@ -125,7 +125,7 @@ pub(super) fn open<T: Send>(
         }
     };
     match &opened {
-        // Later files need not wait as long as this one.
+        // Later files need not wait as long.
         Err(failure) if failure.is_out_of_descriptors() => run.set_starved(true),
         Ok(_) if run.is_starved() => run.set_starved(false),
         _ => {}

@@ -6,10 +6,10 @@
 //!                                                 by several threads
 //! ```
 //!
-//! Jobs are numbered as they come. The files of each device have a queue and a worker pool of their own,
-//! so that a slow device does not hold up another. Within a queue, files are sorted by inode, some
-//! thousand at a time: as a rule, that is the order in which they lie on the device. Finished jobs wait in
-//! the reorder buffer until all earlier ones have been reported.
+//! Jobs are numbered as they arrive. Each device has its own queue and worker pool, so that a slow
+//! device does not hold up another. Within a queue, files are sorted by inode, a few thousand at a
+//! time: usually that is their order on the device. Finished jobs wait in the reorder buffer until
+//! all earlier ones have been reported.
 
 mod cached;
 mod device;
@@ -29,7 +29,7 @@ mod worker;
 mod worker_pool;
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use blockring::{Change, Config, ErrorKind, Fingerprint, Plan, Source, SourceKind};
@@ -38,11 +38,11 @@ use rustix::io::Errno;
 use self::dispatch::Run;
 use self::input::{InputFile, Location};
 use crate::hash::tree::is_subtree_size;
-use crate::{Algorithms, BadRanges, Digest, Digests, Error, Options, TreeError};
+use crate::{Algorithms, BadRanges, Digest, Digests, Error, Options, TreeError, lock};
 
-/// Most jobs between being dispatched and being reported. Together with
-/// [`Memory::limit_bytes`](blockring::Memory::limit_bytes) and the buffers of the threads, this bounds the
-/// memory of a run: names, digests, and results of `stat`.
+/// Most jobs that are dispatched but not reported. Together with
+/// [`Memory::limit_bytes`](blockring::Memory::limit_bytes) and the buffers of the threads, this
+/// bounds the memory of a run: names, digests, and results of `stat`.
 const UNREPORTED_MAX: usize = if cfg!(test) { 512 } else { 16_384 };
 
 /// Threads of a device that open and read small files, unless it is rotational. 16 and 32 of them read a
@@ -54,14 +54,15 @@ pub(crate) const SMALL_THREADS_MAX: usize = 1024;
 
 /// A job: something to report in order, with or without a file to hash.
 pub struct Job<T> {
-    /// The caller's.
+    /// The caller's data.
     pub tag: T,
     /// The file to hash.
     pub file: Option<InputFile>,
 }
 
 impl<T> Job<T> {
-    /// Memory until it is reported, without what its tag owns, in bytes. `algorithms`: those of its file.
+    /// Returns its memory until it is reported, in bytes, without memory owned by its tag.
+    /// `algorithms`: those of its file.
     fn bytes(&self, algorithms: &Algorithms) -> usize {
         // (One digest is stored in the outcome itself.)
         let digests = match (&self.file, &**algorithms) {
@@ -70,7 +71,7 @@ impl<T> Job<T> {
         };
         let name = match self.file.as_ref().map(|file| &file.location) {
             None => 0,
-            // Each may be the only one of its directory.
+            // Each may be the only one left of its directory.
             Some(Location::Entry(entry)) => entry.name().len() + DIRECTORY_BYTES,
             Some(Location::Path(path)) => path.as_os_str().len(),
         };
@@ -96,9 +97,9 @@ pub struct Hashed {
     pub digests: Digests,
     /// Whether they were not computed but supplied by [`FilesOptions::cached`].
     pub is_cached: bool,
-    /// The file's fingerprint; `None` if it does not tell whether the content has changed: for anything
-    /// but a regular file, for files of pseudo file systems such as `/proc` and `/sys`, and for input that
-    /// was not read from its start.
+    /// The file's fingerprint; `None` if a change of content may leave it unchanged: for anything
+    /// but a regular file, for files of pseudo file systems such as `/proc` and `/sys`, and for
+    /// input that was not read from its start.
     pub fingerprint: Option<Fingerprint>,
     /// The device number of its file system.
     pub device: u64,
@@ -114,7 +115,7 @@ impl Hashed {
         }
     }
 
-    /// The same for a source that is known not to lie on a pseudo file system.
+    /// The same for a source known not to be on a pseudo file system.
     fn of_file(digests: Digests, source: &Source) -> Hashed {
         let (fingerprint, device) = (Hashed::fingerprint_of(source), source.device());
         Hashed { digests, is_cached: false, fingerprint, device }
@@ -136,16 +137,16 @@ pub enum Failure {
     /// Something else has replaced the regular file that was listed.
     #[error("replaced: {0}")]
     Replaced(Replacement),
-    /// It could not be read whole and unchanged.
+    /// It could not be read completely, or it changed.
     #[error("{0}")]
     Read(#[from] ErrorKind),
-    /// Its parts do not make a whole.
+    /// Its parts do not form a complete tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// It has ranges that cannot be read, and was scanned for all of them.
+    /// It has unreadable ranges, all of which were located.
     #[error("{0}")]
     Unreadable(BadRanges),
-    /// Another reason, from [`FilesOptions::hash_one`] as a rule.
+    /// Another reason, usually from [`FilesOptions::hash_one`].
     #[error("{0}")]
     Other(String),
 }
@@ -169,7 +170,7 @@ pub enum Replacement {
 }
 
 impl Failure {
-    /// How the file changed while it was read, if that is the reason.
+    /// Returns how the file changed while it was read, if that is the reason.
     pub fn change(&self) -> Option<Change> {
         match self {
             Failure::Read(ErrorKind::Changed(change)) => Some(*change),
@@ -178,7 +179,7 @@ impl Failure {
         }
     }
 
-    /// Whether there were too many open files, so that waiting may help.
+    /// Whether descriptors were exhausted, so that waiting may help.
     fn is_out_of_descriptors(&self) -> bool {
         let Failure::Open(error) = self else { return false };
         matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
@@ -199,29 +200,29 @@ impl From<Error> for Failure {
 pub struct FilesOptions<'a, T> {
     /// How to hash and to read.
     pub hash: &'a Options,
-    /// Threads of each device that open and read small files, 1 to [`small_threads_max`]. Default: 16, or
-    /// as many as the memory limit allows; 1 on a rotational device. Large files have as many more as
-    /// there are cores, at most 4.
+    /// Threads per device that open and read small files, 1 to [`small_threads_max`]. Default: 16,
+    /// or as many as the memory limit allows; 1 on a rotational device. Large files have additional
+    /// threads, one per core, at most 4.
     pub small_threads: Option<usize>,
-    /// Report each job as soon as it is finished, not in order.
+    /// Report each job as soon as it is finished instead of in order.
     pub unordered: bool,
-    /// Returns how much memory a tag owns, in bytes.
+    /// Returns the memory owned by a tag, in bytes.
     pub tag_bytes: fn(&T) -> usize,
-    /// Returns the BLAKE3 hash of a file that has not changed since it was computed, so that it need not be
-    /// read. The arguments are the tag, the device number, and the fingerprint. Called before the file is
-    /// opened.
+    /// Returns the BLAKE3 hash of a file that is unchanged since it was computed, so that it need
+    /// not be read. The arguments are the tag, the device number, and the fingerprint. Called
+    /// before the file is opened.
     pub cached: Option<Cached<'a, T>>,
-    /// Hashes a file that cannot share readers with others: everything but regular files, and whatever
-    /// has to be read differently from the rest of its device. Called on one thread at a time, as a rule.
+    /// Hashes a file that cannot share readers with others: anything but a regular file, and files
+    /// that must be read differently from the rest of their device. Usually called on one thread.
     pub hash_one: HashOne<'a, T>,
-    /// Returns after which time to read a file again that has changed while it was read. The arguments are
-    /// the job and the number of retries so far. `None`: the file has failed.
+    /// Returns the delay before a file that changed while it was read is read again. The arguments
+    /// are the job and the number of retries so far. `None`: the file fails.
     pub retry_after: Option<RetryAfter<'a, T>>,
     /// Called with the plan of each device before its files are read.
     pub on_plan: &'a (dyn Fn(&Plan) + Sync),
     /// Called with the plan of each device after its last file. Default: does nothing.
     pub on_finished: &'a (dyn Fn(&Plan) + Sync),
-    /// Called with bytes that were hashed, and for each finished file.
+    /// Called with the number of bytes hashed, and for each finished file.
     pub progress: &'a (dyn Fn(Progress) + Sync),
 }
 
@@ -252,7 +253,7 @@ type RetryAfter<'a, T> = &'a (dyn Fn(&Job<T>, u32) -> Option<Duration> + Sync);
 /// See [`FilesOptions::hash_one`].
 type HashOne<'a, T> = &'a (dyn Fn(&Job<T>) -> Result<Hashed, Failure> + Sync);
 
-/// A step forward.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress {
     /// This many bytes were hashed.
@@ -264,21 +265,21 @@ pub enum Progress {
     },
 }
 
-/// Something that may end a run early, on a thread of its own.
+/// Runs on its own thread and may end a run early.
 pub trait Watch: Sync {
-    /// Waits for a reason to stop, or for [`end`](Watch::end). `stop` ends the run: what is finished is
-    /// reported, in order, and nothing more.
+    /// Waits for a reason to stop, or for [`end`](Watch::end). `stop` ends the run: finished jobs
+    /// are reported, in order, and no others.
     fn watch(&self, stop: &(dyn Fn() + Sync));
 
     /// Called when the run is over.
     fn end(&self);
 }
 
-/// Hashes the files of `jobs`, and calls `report` with each job in order: one call after another, but from
-/// any thread. `report` may stop the run. A `None` among the jobs says that the next one may take a while,
-/// so that earlier ones should not wait for it.
+/// Hashes the files of `jobs`, and calls `report` with each job in order: one call at a time, but
+/// on any thread. `report` may stop the run. A `None` among the jobs means that the next one may
+/// take a while, so earlier ones should not wait for it.
 ///
-/// A file that fails has a [`Failure`], and the run continues.
+/// A file that cannot be hashed has a [`Failure`], and the run continues.
 ///
 /// # Errors
 ///
@@ -286,7 +287,7 @@ pub trait Watch: Sync {
 ///
 /// # Panics
 ///
-/// If a job was lost, which is a bug: a list without it would be worse.
+/// If a job was lost, which is a bug: silently omitting it would be worse.
 pub fn hash_files<T: Send, E: Send>(
     jobs: impl Iterator<Item = Option<Job<T>>>,
     options: &FilesOptions<'_, T>,
@@ -311,8 +312,8 @@ pub fn hash_files<T: Send, E: Send>(
     }
 }
 
-/// Whether files can share readers with this configuration. Some options only fit a single file: with
-/// them, each file is hashed by [`FilesOptions::hash_one`].
+/// Whether files can share readers with this configuration. Some options only fit a single file;
+/// with those, each file is hashed by [`FilesOptions::hash_one`].
 pub fn supports_sharing(config: &Config) -> bool {
     use blockring::EngineKind::{Mmap, Null, Stream};
     let io = &config.io;
@@ -321,8 +322,4 @@ pub fn supports_sharing(config: &Config) -> bool {
         && !matches!(io.engine, Some(Mmap | Null | Stream))
         && !config.uring.fixed_file
         && io.workers.is_none()
-}
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

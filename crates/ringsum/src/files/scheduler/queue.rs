@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::lock;
 
-/// How long a thread keeps its memory while it waits.
+/// How long an idle thread keeps its buffers.
 const IDLE_TIME: Duration = Duration::from_millis(100);
 
 /// A queue that can be closed.
@@ -18,7 +18,7 @@ pub(super) struct Queue<X> {
 struct State<X> {
     items: VecDeque<X>,
     is_closed: bool,
-    /// Threads that wait for an item.
+    /// Threads waiting for an item.
     waiting: u32,
 }
 
@@ -38,7 +38,7 @@ impl<X> Queue<X> {
         self.insert(|items| items.push_back(item));
     }
 
-    /// Inserts an item before all others.
+    /// Inserts an item at the front.
     pub(super) fn push_front(&self, item: X) {
         self.insert(|items| items.push_front(item));
     }
@@ -61,8 +61,8 @@ impl<X> Queue<X> {
         self.state().items.pop_front()
     }
 
-    /// Waits until there is an item. Returns false if the queue is empty and closed. `idle` is called if
-    /// the wait takes long.
+    /// Waits for an item. Returns false if the queue is empty and closed. Calls `idle` once if the
+    /// wait takes longer than 100 ms.
     pub(super) fn wait(&self, idle: &mut dyn FnMut()) -> bool {
         let mut state = self.state();
         state.waiting += 1;
@@ -83,8 +83,8 @@ impl<X> Queue<X> {
         !state.items.is_empty()
     }
 
-    /// Waits for the next item; `None` if the queue is empty and closed. `idle` is called if the wait
-    /// takes long.
+    /// Waits for and removes the next item; `None` if the queue is empty and closed. Calls `idle`
+    /// once if the wait takes longer than 100 ms.
     pub(super) fn pop(&self, idle: &mut dyn FnMut()) -> Option<X> {
         loop {
             match (self.wait(idle), self.try_pop()) {
@@ -99,7 +99,7 @@ impl<X> Queue<X> {
         self.state().items.len()
     }
 
-    /// Whether there are more items than threads that wait for one.
+    /// Whether there are more items than threads waiting for one.
     pub(super) fn is_behind(&self) -> bool {
         let state = self.state();
         state.items.len() > state.waiting as usize

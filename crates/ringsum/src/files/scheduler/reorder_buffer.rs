@@ -7,19 +7,19 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::job::ActiveJob;
 use super::{Outcome, UNREPORTED_MAX, lock};
 
-/// Takes finished jobs in any order, and reports them in the order of their numbers. `report` returns
-/// whether to continue.
+/// Accepts finished jobs in any order, and reports them in the order of their numbers. `report`
+/// returns whether to continue.
 pub(super) struct ReorderBuffer<'a, T> {
     unordered: bool,
-    /// Most bytes of jobs that are dispatched and not reported.
+    /// Most bytes of jobs that are dispatched but not reported.
     bytes_max: usize,
     report: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     state: Mutex<State<T>>,
     changed: Condvar,
-    /// Number of reported jobs; in order, the number of the next one. Written only under the lock; the
-    /// dispatcher reads it without.
+    /// Number of reported jobs; in ordered mode, also the number of the next one. Written only
+    /// under the lock; the dispatcher reads it without.
     reported: AtomicU64,
-    /// Bytes of jobs that are dispatched and not reported. Reduced only under the lock.
+    /// Bytes of jobs that are dispatched but not reported. Reduced only under the lock.
     bytes: AtomicUsize,
     /// Mirrors `State::is_stopped` for readers without the lock.
     is_stopped: AtomicBool,
@@ -29,7 +29,7 @@ struct State<T> {
     /// Finished jobs from number `reported` on.
     finished: VecDeque<Option<Finished<T>>>,
     is_stopped: bool,
-    /// Whether the dispatcher waits for room.
+    /// Whether the dispatcher is waiting for room.
     is_full: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
         lock(&self.state)
     }
 
-    /// Takes finished jobs, and reports those that are next.
+    /// Accepts finished jobs, and reports those that are next.
     pub(super) fn finish(&self, jobs: impl IntoIterator<Item = ActiveJob<T>>) {
         let mut state = self.state();
         for ActiveJob { number, outcome, bytes, .. } in jobs {
@@ -83,7 +83,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
         }
     }
 
-    /// Reports all jobs up to the first that is not finished.
+    /// Reports all jobs up to the first unfinished one.
     fn report_next(&self, state: &mut State<T>) {
         while let Some((outcome, bytes)) = state.finished.front_mut().and_then(Option::take) {
             state.finished.pop_front();
@@ -102,7 +102,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
     }
 
     fn make_room(&self, state: &mut State<T>) {
-        // (Never back to false: `stop` sets it before it takes the lock.)
+        // (Never reset to false: `stop` sets it before it takes the lock.)
         if state.is_stopped {
             self.is_stopped.store(true, Ordering::Relaxed);
         }
@@ -122,12 +122,12 @@ impl<'a, T> ReorderBuffer<'a, T> {
         unreported == 0 || is_in_bounds() || self.is_stopped()
     }
 
-    /// Waits until job `number` may be dispatched, which takes `bytes` of memory until it is reported.
-    /// Returns false if the run is stopped. Only for the dispatcher.
+    /// Waits until job `number` may be dispatched. The job takes `bytes` of memory until it is
+    /// reported. Returns false if the run is stopped. Only for the dispatcher.
     pub(super) fn wait_for_room(&self, number: u64, bytes: usize) -> bool {
         if !self.has_room(number) {
             let mut state = self.state();
-            // (Room and a stop are made under the lock, so neither is missed.)
+            // (Room is made and stops are set under the lock, so no wake-up is missed.)
             while !self.has_room(number) {
                 state.is_full = true;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -141,14 +141,15 @@ impl<'a, T> ReorderBuffer<'a, T> {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Of `dispatched` jobs, the number that were not reported although the run was not stopped: 0.
+    /// Returns the number of `dispatched` jobs that were not reported although the run was not
+    /// stopped; 0 unless there is a bug.
     pub(super) fn lost(&self, dispatched: u64) -> u64 {
         let state = self.state();
         if state.is_stopped { 0 } else { dispatched - self.reported.load(Ordering::Relaxed) }
     }
 
-    /// Reports all files that are finished, even if earlier ones are not, and nothing else: a job without
-    /// a result (the end of a tree) says something about all jobs before it.
+    /// Reports all finished files, even if earlier ones are not finished, but no job without a
+    /// result (such as the end of a tree): it would say something about all jobs before it.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let mut state = self.state();

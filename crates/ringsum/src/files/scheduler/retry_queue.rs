@@ -1,7 +1,6 @@
 //! Retry queue: holds files that changed while they were read until it is time to read them again.
 //!
-//! One thread reads them, one after another, so that they delay no other file except in the reorder
-//! buffer.
+//! One thread reads them, one after another, so they delay no other file but in the reorder buffer.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -14,7 +13,7 @@ use super::lock;
 /// How often the thread checks whether the run was stopped.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
-/// Jobs by the time they are due.
+/// Jobs by due time.
 pub(super) struct RetryQueue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -22,7 +21,7 @@ pub(super) struct RetryQueue<T> {
 
 struct State<T> {
     jobs: BTreeMap<(Instant, u64), ActiveJob<T>>,
-    /// Whether there is a thread that reads them.
+    /// Whether a thread reads them.
     is_open: bool,
     /// Whether all other threads have ended.
     is_closed: bool,
@@ -41,13 +40,13 @@ impl<T: Send> RetryQueue<T> {
         lock(&self.state).is_open = true;
     }
 
-    /// Accepts jobs from the thread of [`work`](RetryQueue::work) alone from now on: all others have ended.
+    /// From now on, only the thread of [`work`](RetryQueue::work) adds jobs: all others have ended.
     pub(super) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.changed.notify_one();
     }
 
-    /// Queues a file that changed. Returns it if it is not to be read again.
+    /// Queues a file that changed. Returns the job if it must not be retried.
     pub(super) fn push(&self, run: &Run<'_, T>, mut job: ActiveJob<T>) -> Option<ActiveJob<T>> {
         let retry_after = run.options.retry_after;
         let after = retry_after.and_then(|retry_after| retry_after(job.job(), job.retries));
@@ -62,7 +61,7 @@ impl<T: Send> RetryQueue<T> {
         None
     }
 
-    /// Reads what is due, until no more can come.
+    /// Reads files as they become due, until no more can be added.
     pub(super) fn work(&self, run: &Run<'_, T>) {
         let mut state = lock(&self.state);
         while !run.is_stopped() {

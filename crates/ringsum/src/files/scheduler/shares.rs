@@ -1,42 +1,43 @@
-//! The shares that the parts of a run over many files have in its memory limit
-//! ([`Memory::limit_bytes`](blockring::Memory::limit_bytes)).
+//! How the memory limit of a run over many files
+//! ([`Memory::limit_bytes`](blockring::Memory::limit_bytes)) is divided among its parts.
 //!
 //! | share | part |
 //! |---|---|
 //! | 1/4 | rings of the threads that read large files of the first device |
 //! | 1/4 | rings and buffers of the threads that read its small files |
-//! | 1/16 | the same for all other devices: each has half of what is left, and at least 512 KiB |
-//! | 1/16 | jobs between being dispatched and being reported |
+//! | 1/16 | the same for all other devices: each has half of the remainder, and at least 512 KiB |
+//! | 1/16 | jobs that are dispatched but not yet reported |
 //!
-//! The rest is the caller's: [`FilesOptions::hash_one`](super::FilesOptions::hash_one), walks, lists of
-//! names, and what is not counted (stacks, the allocator's overhead). `docs/limits.md` has measurements.
+//! The rest is for the caller: [`FilesOptions::hash_one`](super::FilesOptions::hash_one), walks,
+//! lists of names, and memory that is not counted (stacks, allocator overhead). `docs/limits.md`
+//! has measurements.
 
 use blockring::Config;
 
 use super::{SMALL_THREADS, SMALL_THREADS_MAX};
 
-/// Default limit of the memory of jobs that are dispatched and not reported, in bytes. 16,384 of them
-/// take 6 MB with usual names, and would take 16 GiB with names of 1 MiB.
+/// Default limit of the memory of jobs that are dispatched but not reported, in bytes. 16,384 jobs
+/// take 6 MB with typical names, and would take 16 GiB with names of 1 MiB.
 const UNREPORTED_BYTES: u64 = 64 << 20;
 
 /// Default limit of the rings for large files of a device, in bytes.
 const LARGE_BYTES: u64 = 1 << 30;
 
-/// Least memory of a device for large files, in bytes: the least that a plan accepts.
+/// Least memory of a device for large files, in bytes: the minimum that a plan accepts.
 const DEVICE_BYTES_MIN: u64 = 256 << 10;
 
-/// A thread that reads small files is worth this much memory, in bytes; and needs this much.
+/// Memory per thread that reads small files, in bytes: enough for full speed, and the minimum.
 const SMALL_THREAD_BYTES: u64 = 768 << 10;
 const SMALL_THREAD_BYTES_MIN: u64 = 128 << 10;
 
-/// Most bytes of jobs that are dispatched and not reported.
+/// Most bytes of jobs that are dispatched but not reported.
 pub(super) fn unreported_bytes(config: &Config) -> usize {
     let limit = config.memory.limit_bytes.map(|bytes| bytes / 16);
     limit.map_or(UNREPORTED_BYTES, |bytes| bytes.min(UNREPORTED_BYTES)) as usize
 }
 
-/// Returns the upper limit of [`FilesOptions::small_threads`](super::FilesOptions::small_threads) with
-/// this memory limit: [`SMALL_THREADS_MAX`] without one.
+/// Returns the upper limit of [`FilesOptions::small_threads`](super::FilesOptions::small_threads)
+/// with this memory limit, or [`SMALL_THREADS_MAX`] without one.
 pub fn small_threads_max(config: &Config) -> usize {
     let threads = |bytes: u64| (bytes / 4 / SMALL_THREAD_BYTES_MIN).max(1) as usize;
     config.memory.limit_bytes.map_or(SMALL_THREADS_MAX, threads).min(SMALL_THREADS_MAX)
@@ -44,19 +45,19 @@ pub fn small_threads_max(config: &Config) -> usize {
 
 /// The share of one device.
 pub(super) struct DeviceShare {
-    /// How its files are read.
+    /// Configuration for reading its files.
     pub(super) config: Config,
     /// Most bytes of the rings for large files, over all threads.
     pub(super) large_bytes: u64,
     /// Threads for small files.
     pub(super) small_threads: usize,
-    /// Most bytes of each of them: one half for its ring, a quarter each for a buffer and for files in the
-    /// page cache. `None`: as much as is useful.
+    /// Most bytes of each of them: half for its ring, a quarter each for a buffer and for files in
+    /// the page cache. `None`: no limit.
     pub(super) small_bytes: Option<u64>,
 }
 
 impl DeviceShare {
-    /// The share of the device with this number, from 0. `small_threads`: an explicit number.
+    /// Returns the share of a device, numbered from 0. `small_threads`: an explicit number.
     pub(super) fn of(number: u32, small_threads: Option<usize>, config: &Config) -> DeviceShare {
         let Some(limit) = config.memory.limit_bytes else {
             return DeviceShare {

@@ -1,4 +1,4 @@
-//! Short files, which one thread copies one after another into one buffer and hashes side by side.
+//! Short files: one thread copies them into one buffer, and hashes several at a time.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use super::job::{self, ActiveJob};
 use super::{Hashed, Job};
 use crate::{Digest, Mode, MultiBuffer};
 
-/// Bytes that are hashed side by side: they stay in the core's own cache until then.
+/// Bytes hashed together: they stay in the core's own cache until then.
 const TOGETHER_BYTES: usize = 256 << 10;
 
-/// Files that have been read, and not hashed yet.
+/// Files that have been read but not hashed yet.
 pub(super) struct ShortFiles<T> {
     multi_buffer: MultiBuffer,
     buffer: Vec<u8>,
-    /// Length of the buffer, once it is needed.
+    /// Length of the buffer, which is allocated when needed.
     buffer_bytes: usize,
     files: Vec<ShortFile<T>>,
-    /// How often room was made.
+    /// Number of calls of [`room`](ShortFiles::room).
     rooms: u64,
 }
 
-/// Where the content of a file is, until more room is made.
+/// Position of a file's content, valid until the next call of [`ShortFiles::room`].
 #[derive(Clone, Copy)]
 pub(super) struct Buffered {
     start: usize,
@@ -31,7 +31,7 @@ pub(super) struct Buffered {
     room: u64,
 }
 
-/// A file that has been read and was unchanged after that.
+/// A file that was read completely and was unchanged afterwards.
 struct ShortFile<T> {
     job: ActiveJob<T>,
     fingerprint: Option<Fingerprint>,
@@ -45,12 +45,12 @@ impl<T: Send> ShortFiles<T> {
         ShortFiles { multi_buffer, buffer: Vec::new(), buffer_bytes, files: Vec::new(), rooms: 0 }
     }
 
-    /// Frees its memory until there is something to read.
+    /// Frees its buffer until there are files to read.
     pub(super) fn release(&mut self) {
         self.buffer = Vec::new();
     }
 
-    /// Whether a file of `len` bytes is hashed side by side with others.
+    /// Whether a file of `len` bytes is hashed together with others.
     pub(super) fn accepts(&self, run: &Run<'_, T>, job: &Job<T>, len: u64) -> bool {
         len <= self.multi_buffer.input_bytes_max() as u64
             && len <= self.buffer_bytes as u64
@@ -58,8 +58,8 @@ impl<T: Send> ShortFiles<T> {
             && job.file.as_ref().is_some_and(|file| !file.extended)
     }
 
-    /// Returns room for the content of the next file, short or not: `len` bytes, or all of the buffer if
-    /// that is less. Hashes what was read before if there is no more room.
+    /// Returns room for the content of the next file, short or not: `len` bytes, or the whole
+    /// buffer if that is less. If it does not fit, hashes the buffered files first.
     pub(super) fn room(&mut self, run: &Run<'_, T>, len: usize) -> &mut [u8] {
         if self.buffer.is_empty() {
             // (Zeroed pages take no memory until they are written.)
@@ -75,22 +75,22 @@ impl<T: Send> ShortFiles<T> {
         &mut self.buffer[start..start + len]
     }
 
-    /// Copies the content of a file.
+    /// Copies the content of a file into the buffer.
     pub(super) fn copy(&mut self, run: &Run<'_, T>, bytes: &[u8]) -> Buffered {
         self.room(run, bytes.len()).copy_from_slice(bytes);
         self.buffered(bytes.len())
     }
 
-    /// The first `len` bytes of the last [`room`](ShortFiles::room).
+    /// Returns the position of the first `len` bytes of the last [`room`](ShortFiles::room).
     pub(super) fn buffered(&self, len: usize) -> Buffered {
         Buffered { start: self.end(), len, room: self.rooms }
     }
 
-    /// Adds a file, which is unchanged, and whose content was buffered last.
+    /// Adds a file that is unchanged and whose content was buffered last.
     ///
     /// # Panics
     ///
-    /// If something else was buffered since, or another length: other bytes would be taken for its content.
+    /// If something else was buffered since, or with another length: it would hash other bytes.
     pub(super) fn push(&mut self, job: ActiveJob<T>, source: &Source, buffered: Buffered) {
         let Buffered { start, len, room } = buffered;
         assert_eq!((room, start), (self.rooms, self.end()), "the content that was buffered last");
@@ -99,12 +99,12 @@ impl<T: Send> ShortFiles<T> {
         self.files.push(ShortFile { job, fingerprint, device, bytes: start..start + len });
     }
 
-    /// End of the files in the buffer.
+    /// End of the buffered files.
     fn end(&self) -> usize {
         self.files.last().map_or(0, |file| file.bytes.end)
     }
 
-    /// Hashes the files in the buffer.
+    /// Hashes the buffered files.
     pub(super) fn hash(&mut self, run: &Run<'_, T>) {
         if self.files.is_empty() {
             return;

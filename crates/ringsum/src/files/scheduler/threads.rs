@@ -1,4 +1,4 @@
-//! The threads of a worker pool: how many there are, may be, and could be started.
+//! Thread counts of a worker pool: running, at most, and reduced if threads cannot be started.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Scope};
@@ -17,7 +17,7 @@ impl ThreadCount {
         ThreadCount { most: AtomicU32::new(most), running: AtomicU32::new(0) }
     }
 
-    /// Most threads that may run: fewer than planned after one could not be started.
+    /// Returns the limit of running threads, which drops when one cannot be started.
     pub(super) fn most(&self) -> u32 {
         self.most.load(Ordering::Acquire)
     }
@@ -26,26 +26,26 @@ impl ThreadCount {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Reserves a place for one more thread. Returns false at the limit.
+    /// Reserves a slot for one more thread. Returns false at the limit.
     pub(super) fn reserve(&self) -> bool {
         let more = |running: u32| (running < self.most()).then_some(running + 1);
         self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// A thread has ended. Returns whether it was the last.
+    /// Records that a thread has ended. Returns whether it was the last.
     pub(super) fn end(&self) -> bool {
         self.running.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// A thread could not be started: those that run have to do.
+    /// Records that a thread could not be started: the limit drops to the running ones.
     fn refuse(&self) {
         let running = self.running.fetch_sub(1, Ordering::AcqRel) - 1;
         self.most.fetch_min(running, Ordering::AcqRel);
     }
 }
 
-/// Starts one more thread, unless that is one too many or the system refuses it. `bytes`: the memory that
-/// it will allocate.
+/// Starts one more thread, unless the limit is reached or the system refuses it. `bytes`: memory
+/// that it will allocate.
 pub(super) fn start<'s, T: Send>(
     run: &Run<'_, T>,
     scope: &'s Scope<'s, '_>,

@@ -18,40 +18,40 @@ use super::worker_pool::WorkerPool;
 use super::{Failure, Hashed, Progress, lock};
 use crate::hash::{digest_planned, digest_whole};
 
-/// Files in the page cache are spread over all cores from this length on: to plan for that and to start
+/// Least length of a cached file that is hashed on all cores: planning for that and starting
 /// threads takes 0.4 ms, in which one core hashes 2 MiB.
 const SPREAD_BYTES_MIN: u64 = 64 << 20;
 
-/// And as long as the other cores have enough to do, only from this length on: one thread takes 0.2 s for
-/// it, about as long as others for the files that may wait in the reorder buffer. (A block on the thread
-/// that read it takes 0.16 s of processor time for each GB, several threads take 0.18 to 0.21.)
+/// The same while the other cores have enough to do: one thread takes 0.2 s for such a file, as
+/// long as others take for the files that may wait in the reorder buffer. (Hashing a block on the
+/// thread that read it takes 0.16 s of processor time per GB; on several threads 0.18 to 0.21 s.)
 const SPREAD_ALWAYS_BYTES: u64 = 1 << 30;
 
-/// After this many files in a row that were not in the page cache, or that were, the next ones are
+/// After this many files in a row that were all in the page cache, or all not, the next ones are
 /// expected to be the same; and how often that is checked.
 const STREAK_MIN: u32 = 8;
 const STREAK_CHECK: u32 = 32;
 
-/// Why a file is not read to its end after a stop. It is not reported.
+/// Error for files that a stop interrupts. It is not reported.
 const STOPPED: &str = "the run was stopped";
 
 /// How a file is read.
 enum Route {
-    /// In the page cache, or not worth a ring: on this thread.
+    /// In the page cache, or not worth using a ring: on this thread.
     Cached,
     /// In the page cache and long: on all cores.
     Spread,
-    /// By the ring of this thread, together with others.
+    /// With the ring of this thread, together with other files.
     Ring,
     /// By the threads for large files.
     Large,
     /// On its own.
     Separately,
-    /// Later, as a batch of its own.
+    /// Later, in its own batch.
     Requeue,
 }
 
-/// A file that is open and to be read by this thread.
+/// A file that is open and will be read by this thread.
 type OpenFile<'p, T> = (Source, FileState<'p, T>);
 
 /// One thread of a pool.
@@ -59,17 +59,17 @@ pub(super) struct Worker<'w, 'p, 'r, T> {
     pool: &'w WorkerPool<'p, 'r, T>,
     ring: Reader<'w>,
     cached: Reader<'w>,
-    /// Files that are open, to be read by the ring of this thread or from the page cache.
+    /// Open files to be read with the ring of this thread, and from the page cache.
     for_ring: VecDeque<OpenFile<'p, T>>,
     for_cached: VecDeque<OpenFile<'p, T>>,
-    /// Short files, which are hashed side by side.
+    /// Short files, which are hashed several at a time.
     short: ShortFiles<T>,
-    /// Number of files in a row that were not in the page cache, or that were.
+    /// Number of files in a row that were not in the page cache, and that were.
     cold: u32,
     warm: u32,
 }
 
-/// A reader of a thread, or why it is not available.
+/// One reader of a thread, or why it is not available.
 struct Reader<'w> {
     kind: ReaderKind,
     reader: Result<QueueReader<'w>, ErrorKind>,
@@ -90,18 +90,18 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         }
     }
 
-    /// Frees its memory until there is something to do.
+    /// Frees its buffers until there is work.
     pub(super) fn release(&mut self) {
         self.short.release();
         self.ring.release();
         self.cached.release();
     }
 
-    /// Hashes the files of a batch, or passes them on.
+    /// Hashes the files of a batch, or passes them to other threads.
     pub(super) fn work(&mut self, batch: Batch<T>) {
         let pool = self.pool;
         let run = pool.run;
-        // (On a rotational device batches are joined, so what is requeued would come back at once.)
+        // (On a rotational device batches are joined, so a requeued file would come back at once.)
         let may_requeue = batch.len() > 1 && pool.small.most() > 1 && !pool.plan.is_rotational();
         for job in without_cached(run, batch) {
             if run.is_stopped() {
@@ -139,7 +139,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
     }
 
     fn open_mode(&self) -> OpenMode {
-        // (Checked every now and then whether it is still so.)
+        // (Rechecked every `STREAK_CHECK` files.)
         let expects_cold = self.cold >= STREAK_MIN && !self.cold.is_multiple_of(STREAK_CHECK);
         match expects_cold && self.pool.plan.open_mode() == CacheMode::Direct {
             true => OpenMode::Direct,
@@ -147,7 +147,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         }
     }
 
-    /// How a file is to be read.
+    /// Decides how a file is read.
     fn route(&mut self, job: &ActiveJob<T>, source: &Source, may_requeue: bool) -> Route {
         let WorkerPool { plan, queue, large, is_limited, met_cold, run, .. } = self.pool;
         let len = source.len().unwrap_or(0);
@@ -159,12 +159,13 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
             (self.cold, self.warm) = (0, self.warm.saturating_add(1));
         }
         let is_large = len > plan.small_bytes_max();
-        // Several threads can read a file only if its blocks need no order.
+        // Several threads can share a file only if its blocks may be hashed in any order.
         let is_shared = is_cold && run.algorithms_of(job.job()).is_blake3();
         let others_idle = len >= SPREAD_BYTES_MIN && queue.is_hungry();
         let is_spread = others_idle || len >= SPREAD_ALWAYS_BYTES;
         match () {
-            // A batch of many such files would keep this thread for long, and all others waiting for room.
+            // A batch of many such files would occupy this thread for long, and stall the others in
+            // the reorder buffer.
             () if is_large && !is_shared && may_requeue => Route::Requeue,
             () if !is_cold && is_spread && large.most() > 1 && !is_limited => Route::Spread,
             () if !is_cold => Route::Cached,
@@ -174,11 +175,11 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         }
     }
 
-    /// Reads the files that are open, those for the ring all in flight together.
+    /// Reads the open files, all those for the ring in flight together.
     fn read_open(&mut self) {
         let Worker { pool, ring, cached, for_ring, for_cached, short, .. } = self;
         if pool.plan.is_rotational() {
-            // One after another, as they lie on the device.
+            // In the order of their position on the device.
             for_ring.make_contiguous().sort_by_cached_key(|(source, _)| source.physical_offset());
         }
         for (reader, files) in [(ring, for_ring), (cached, for_cached)] {
@@ -193,23 +194,23 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
                 drop(queue);
                 let unread = files.into_inner().unwrap_or_else(PoisonError::into_inner);
                 left.extend(unread.iter().filter_map(|(_, state)| state.take_job()));
-                // Each on its own: it may need less, and otherwise reports what is wrong.
+                // Each on its own: it may need less memory, and otherwise reports the error.
                 left.into_iter().for_each(|job| hash_separately(pool.run, job));
             }
         }
         short.hash(pool.run);
     }
 
-    /// Reads large files together with other threads, until there is none for now. Returns false if there
-    /// is no ring to read with.
+    /// Reads large files together with other threads until there are none left for now. Returns
+    /// false if no ring is available.
     pub(super) fn read_large(&mut self, files: &FileQueue<'_, FileState<'p, T>>) -> bool {
         let is_read = self.ring.read(self.pool, files, &mut self.short);
         self.short.hash(self.pool.run);
         is_read
     }
 
-    /// Hashes a small file that is expected to be in the page cache, or buffers it to be hashed side by side
-    /// with others. Returns the job if the file is not there.
+    /// Hashes a small file that is expected to be in the page cache, or buffers it to be hashed
+    /// with others. Returns the job if the file is not cached.
     fn hash_at_once(&mut self, job: ActiveJob<T>, source: &Source) -> Option<ActiveJob<T>> {
         let WorkerPool { run, plan, .. } = *self.pool;
         let Some(len) = source.len().filter(|len| *len <= plan.small_bytes_max()) else {
@@ -249,7 +250,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
 }
 
 impl<'w> Reader<'w> {
-    /// Reads what `files` has for now. Returns false if the reader is not available.
+    /// Reads the files available now. Returns false if the reader is not available.
     fn read<'p, 'r: 'p, T: Send>(
         &mut self,
         pool: &WorkerPool<'p, 'r, T>,
@@ -276,7 +277,7 @@ impl<'w> Reader<'w> {
             }
             let result = match result {
                 Ok(()) => state.finish().map(|digests| Hashed::of_file(digests, source)),
-                // It differs from the other files of its device: it is read by a plan of its own.
+                // It needs a plan of its own, unlike the other files of its device.
                 Err(error) if error.is_refusal() => (run.options.hash_one)(job.job()),
                 Err(error) => Err(error.into()),
             };

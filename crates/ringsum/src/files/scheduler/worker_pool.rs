@@ -1,11 +1,11 @@
 //! The threads that hash the files of one device.
 //!
-//! Threads for small files take batches from the queue of the device. They pass large files to other
-//! threads, which share them block by block: so one huge file neither waits for the rest nor holds it up.
-//! On a rotational device one thread does all of it.
+//! Threads for small files take batches from the queue of the device. They pass large files to
+//! other threads, which share each file block by block, so that a huge file neither waits for the
+//! rest nor holds it up. On a rotational device one thread does all of it.
 //!
-//! **Never stuck.** A large file that has been queued is read by a thread for large files, or, if none
-//! could be started, by the thread that queued it.
+//! **No deadlock.** A queued large file is read by a thread for large files or, if none could be
+//! started, by the thread that queued it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
@@ -19,45 +19,45 @@ use super::job::{OpenMode, hash_separately, open};
 use super::threads::{ThreadCount, start};
 use super::worker::Worker;
 
-/// Most threads that read large files, if there are as many cores. Each has 8 MiB in flight, and one keeps
-/// a device busy as long as it hashes faster than that delivers.
+/// Most threads that read large files, given as many cores. Each has 8 MiB in flight; one keeps a
+/// device busy as long as it hashes faster than the device delivers.
 const LARGE_THREADS_MAX: u32 = 4;
 
-/// Threads for small files, per core, as long as all of them are in the page cache.
+/// Threads per core for small files, as long as all files are in the page cache.
 const WARM_THREADS_PER_CORE: u32 = 2;
 
-/// Least buffer of a thread, in bytes.
+/// Least buffer size of a thread, in bytes.
 const BUFFER_BYTES_MIN: u64 = 64 << 10;
 
-/// A file of this length is worth all threads that read large files.
+/// Least length of a file for which all threads for large files are woken.
 const HUGE_BYTES_MIN: u64 = 32 << 20;
 
-/// Most files that are sorted by their physical offset on a rotational device.
+/// Most files sorted by their physical offset on a rotational device.
 const ROTATIONAL_BATCH: usize = 512;
 
-/// The threads of a device, and what they share.
+/// The threads of a device, and their shared state.
 pub(super) struct WorkerPool<'p, 'r, T> {
     pub(super) run: &'p Run<'r, T>,
     pub(super) queue: &'p DeviceQueue<T>,
     pub(super) plan: &'p Plan,
-    /// Large files that have been begun.
+    /// Large files that are being read.
     large_files: FileQueue<'p, FileState<'p, T>>,
     pub(super) small: ThreadCount,
     pub(super) large: ThreadCount,
-    /// A file was not in the page cache: threads wait for the device, and more of them help.
+    /// A file was not in the page cache: threads now wait for the device, so more of them help.
     pub(super) met_cold: AtomicBool,
-    /// Threads for small files until then.
+    /// Most threads for small files until then.
     warm_most: u32,
     /// Most files that one thread has open.
     pub(super) open_max: usize,
-    /// Bytes of the buffer of a thread for small files.
+    /// Buffer size of a thread for small files, in bytes.
     pub(super) buffer_bytes: usize,
     /// Whether the memory is limited.
     pub(super) is_limited: bool,
 }
 
 impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
-    /// Works on the queue until it is empty and closed. `first`: its first batch.
+    /// Processes the queue until it is empty and closed. `first`: its first batch.
     pub(super) fn work(
         run: &'p Run<'r, T>,
         queue: &'p DeviceQueue<T>,
@@ -67,9 +67,9 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let most = run.options.hash.config.io.threads_max.unwrap_or(u32::MAX).max(1);
         let share = &queue.share;
-        // Each has a ring, and a file at least.
+        // Each has a ring, and at least one file.
         let small = (share.small_threads as u64).min(descriptors() / 2).max(1) as u32;
-        // One stream, if a disk is rotational and nothing else is explicit.
+        // One stream if the disk is rotational and the number of threads is not explicit.
         let is_single = most == 1
             || small == 1
             || descriptors_are_few()
@@ -103,14 +103,14 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
             pool.small.reserve();
             pool.work_small(scope, Some(first));
         });
-        // There is something left only if the rings of all threads failed.
+        // Files are left only if the rings of all threads failed.
         let mut left = Vec::new();
         pool.large_files.take_unfinished(|state, _| left.extend(state.take_job()));
         left.extend(std::iter::from_fn(|| queue.next_large()));
         left.into_iter().for_each(|job| hash_separately(run, job));
     }
 
-    /// Starts another thread, if there is more to do than there are threads.
+    /// Starts another thread if more items are queued than threads are waiting.
     fn grow<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let is_cold = self.met_cold.load(Ordering::Relaxed);
         let is_explicit = self.run.options.small_threads.is_some();
@@ -130,7 +130,7 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
     }
 
     fn work_small<'s>(&'s self, scope: &'s Scope<'s, '_>, first: Option<Batch<T>>) {
-        // Without threads for large files, it reads files of any length.
+        // Without threads for large files, this one reads files of any length.
         let kind = if self.large.most() > 0 { ReaderKind::Small } else { ReaderKind::Large };
         let mut worker = Worker::new(self, kind);
         let mut next = first.or_else(|| self.queue.batches.pop(&mut || ()));
@@ -162,7 +162,7 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
                 break;
             }
             if !worker.read_large(&self.large_files) {
-                // Other threads may have a ring; otherwise each file reports why there is none.
+                // Other threads may have a ring; otherwise each file reports the error.
                 std::iter::from_fn(|| self.queue.next_large())
                     .for_each(|job| hash_separately(self.run, job));
             }
@@ -171,7 +171,7 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
     }
 }
 
-/// The next large file, opened. Wakes all `threads` for a huge one.
+/// Returns the next large file, opened. Wakes all `threads` for a huge one.
 fn next_large<'p, 'r: 'p, T: Send>(
     run: &'p Run<'r, T>,
     queue: &DeviceQueue<T>,
@@ -190,7 +190,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
     None
 }
 
-/// Most files that each of `threads` has open at once.
+/// Returns how many files each of `threads` may have open at once.
 fn open_max(threads: u32) -> usize {
     (descriptors() / u64::from(threads.max(1))).clamp(1, ROTATIONAL_BATCH as u64) as usize
 }

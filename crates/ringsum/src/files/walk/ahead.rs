@@ -1,4 +1,4 @@
-//! Reading directories ahead: which is read next, by which thread, and what it came to.
+//! Directory read-ahead: which directory is read next, by which thread, and the outcome.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,11 +16,11 @@ use super::directory::{Directory, Handle, no_directory_now, open_directory};
 use super::listing::{Key, Listing, Reading, Record, Type};
 use super::{Entry, Kind, Name, WalkOptions, lock};
 
-/// Bytes that one `getdents` may fill, per thread. One directory of 200,000 files, warm ext4, two
+/// Size of the `getdents` buffer of each thread. One directory of 200,000 files, warm ext4, two
 /// CPUs: 111 to 140 ms with 32 KiB; 107 to 112 ms with 64 KiB, 256 KiB and 1 MiB.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long to wait for a descriptor when there is none, and how often.
+/// Delay between attempts to open a directory when descriptors are exhausted, and most attempts.
 const SCARCE: Duration = Duration::from_millis(10);
 const SCARCE_MAX: u32 = 200;
 
@@ -28,10 +28,10 @@ fn is_scarcity(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Memory of a directory that was read, besides its entries, in bytes.
+/// Memory of a listed directory besides its entries, in bytes.
 const DIRECTORY_BYTES: usize = 256;
 
-/// A directory that was read.
+/// A directory that was read, or a part of it.
 pub(super) struct Listed {
     pub(super) id: u64,
     pub(super) directory: Arc<Directory>,
@@ -73,7 +73,7 @@ impl Listed {
     }
 }
 
-/// What reading a directory came to. Neither: it is not to be gone into.
+/// Result of reading a directory. Both fields are `None` if the walk must not descend into it.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) listed: Option<Arc<Listed>>,
@@ -81,7 +81,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What it takes of `ahead_bytes`; an empty directory is something too.
+    /// Bytes counted against `ahead_bytes`; an empty directory costs something too.
     fn cost(&self) -> usize {
         DIRECTORY_BYTES + self.listed.as_ref().map_or(0, |listed| listed.listing.bytes())
     }
@@ -94,7 +94,7 @@ struct Job {
     child: usize,
 }
 
-/// A directory whose children are not all begun, or are not known yet.
+/// A directory with children that no thread has started on, or whose children are not known yet.
 pub(super) struct Unread {
     pub(super) id: u64,
     /// `None` while it is being read.
@@ -105,20 +105,20 @@ pub(super) struct Unread {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// In the order of the walk, the first last. A directory that is begun takes its place after
-    /// its parent. All that stand after the first that has a child to read are being read, so
-    /// there are no more of them than threads.
+    /// In reverse walk order: the first is last. A directory that is started is inserted after its
+    /// parent. All that follow the last one with a child to read are being read, so there are no
+    /// more of them than threads.
     pub(super) order: Vec<Unread>,
-    /// Directories that threads have begun, by their parent's id and number in it; `None` while
+    /// Directories that threads have started on, by their parent's id and child index; `None` while
     /// they are being read.
     results: HashMap<(u64, usize), Option<Outcome>>,
-    /// What the results cost.
+    /// Total cost of the results, in bytes.
     ahead: usize,
     /// The result that the caller waits for.
     awaited: Option<(u64, usize)>,
-    /// There was no room ahead, and not yet much again.
+    /// `ahead` has reached the limit and not yet fallen below three quarters of it.
     full: bool,
-    /// Threads that wait for work.
+    /// Threads waiting for work.
     idle: usize,
     last_id: u64,
     pub(super) stop: bool,
@@ -126,7 +126,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Begins the next child of the directory at `position` in the order.
+    /// Starts on the next child of the directory at `position` in the order.
     fn begin(&mut self, position: usize) -> Option<Job> {
         let unread = self.order.get_mut(position)?;
         let parent = Arc::clone(unread.listed.as_ref()?);
@@ -143,7 +143,7 @@ impl State {
         Some(Job { id, parent, child })
     }
 
-    /// Begins what comes first, for a thread.
+    /// Starts on the first unread directory, for a read-ahead thread.
     fn begin_ahead(&mut self, limit: usize) -> Option<Job> {
         self.full |= self.ahead >= limit;
         if self.full {
@@ -154,8 +154,8 @@ impl State {
         Some(job)
     }
 
-    /// Puts the children of a directory that was read in the order; how many there are.
-    fn read(&mut self, id: u64, outcome: &Outcome) -> usize {
+    /// Adds the children of a directory that was read to the order. Returns their number.
+    fn add_children(&mut self, id: u64, outcome: &Outcome) -> usize {
         let Some(position) = self.order.iter().rposition(|unread| unread.id == id) else {
             return 0;
         };
@@ -173,7 +173,7 @@ impl State {
     }
 }
 
-/// What the threads and the caller share.
+/// State shared by the threads and the caller.
 pub(super) struct Shared {
     pub(super) options: WalkOptions,
     pub(super) device: u64,
@@ -183,7 +183,7 @@ pub(super) struct Shared {
     /// A directory was read.
     pub(super) ready: Condvar,
     pub(super) stop: AtomicBool,
-    /// A directory has waited for a descriptor in vain, and none was opened since.
+    /// A directory ran out of attempts to get a descriptor, and none has been opened since.
     pub(super) starved: AtomicBool,
 }
 
@@ -197,15 +197,15 @@ impl Shared {
         }
     }
 
-    /// Opens a directory, and waits for a descriptor if there is none: but not each time anew, for as long as others
-    /// wait in vain.
-    fn patiently(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+    /// Opens a directory, retrying while descriptors are exhausted. Does not retry if another
+    /// directory has already run out of attempts.
+    fn open_with_retries(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
         let mut tries = 0;
         let waits =
             |tries| tries < SCARCE_MAX && !self.stop.load(Relaxed) && !self.starved.load(Relaxed);
         loop {
             match open() {
-                // Whoever reads files will close theirs.
+                // The threads that read files will close theirs.
                 Err(error) if is_scarcity(&error) && waits(tries) => {
                     tries += 1;
                     thread::sleep(SCARCE);
@@ -235,7 +235,7 @@ impl Shared {
             Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked),
             None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked),
         };
-        let fd = self.patiently(open).map_err(|error| no_directory_now(error, linked))?;
+        let fd = self.open_with_retries(open).map_err(|error| no_directory_now(error, linked))?;
         let stat = rustix::fs::fstat(&fd)?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         if self.options.one_file_system && device != self.device {
@@ -269,7 +269,7 @@ impl Shared {
         Outcome { listed: Some(Arc::new(listed)), failure: read.err() }
     }
 
-    /// The entries of a directory that come after one of them, as many as there is memory for.
+    /// Lists the entries of a directory that come after `after`, up to `listing_bytes`.
     fn list_after(
         &self,
         after: Option<&Key>,
@@ -296,7 +296,7 @@ impl Shared {
         (listing, read)
     }
 
-    /// The part of a directory that comes after the one that was given to its end, if there is one.
+    /// Lists the next part of a directory whose previous part was fully yielded, if there is one.
     pub(super) fn next_part(
         self: &Arc<Self>,
         part: &Listed,
@@ -308,7 +308,7 @@ impl Shared {
             Some(handle) => open_directory(handle, b".", OFlags::RDONLY, false),
             None => open_directory(&*directory.descriptor()?, b".", OFlags::RDONLY, false),
         };
-        let fd = match self.patiently(open) {
+        let fd = match self.open_with_retries(open) {
             Ok(fd) => fd,
             Err(error) => return Some(Outcome { listed: None, failure: Some(error) }),
         };
@@ -316,7 +316,7 @@ impl Shared {
         let mut state = lock(&self.state);
         state.last_id += 1;
         let id = state.last_id;
-        // All that came before it was given: it is the first now.
+        // Everything before it was yielded, so it is the first now.
         state.order.push(Unread { id, listed: None, child: 0 });
         let (directory, handle) = (Arc::clone(directory), handle.clone());
         let listed = Listed { id, directory, handle, listing };
@@ -326,9 +326,9 @@ impl Shared {
         Some(outcome)
     }
 
-    /// Makes the children of a directory known, and wakes or starts threads for them.
+    /// Makes the children of a directory available, and wakes or starts threads for them.
     pub(super) fn publish(self: &Arc<Self>, state: &mut State, id: u64, outcome: &Outcome) {
-        let children = state.read(id, outcome);
+        let children = state.add_children(id, outcome);
         if state.stop || state.full {
             return;
         }
@@ -339,12 +339,12 @@ impl Shared {
         for _ in 0..missing.min(self.options.threads - state.threads.len()) {
             let shared = Arc::clone(self);
             let builder = thread::Builder::new().name("walk".to_owned());
-            // Without the thread, those there are, or the caller, do its work.
+            // If the thread cannot be started, the existing threads or the caller do its work.
             state.threads.extend(builder.spawn(move || shared.read_ahead()));
         }
     }
 
-    /// What a thread does.
+    /// Body of a read-ahead thread.
     fn read_ahead(self: Arc<Self>) {
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         let mut state = lock(&self.state);
@@ -356,7 +356,7 @@ impl Shared {
                 continue;
             };
             drop(state);
-            // The caller waits for this directory, and would for ever if a `Select` panicked.
+            // The caller waits for this directory, and would wait forever if a `Select` panicked.
             let read = panic::catch_unwind(AssertUnwindSafe(|| self.read(&job, &mut buffer)));
             let outcome = read.unwrap_or_else(|_| Outcome {
                 listed: None,
@@ -372,7 +372,7 @@ impl Shared {
         }
     }
 
-    /// A child of `parent`, which is the next in the order: as a thread has read it, or read now.
+    /// Returns the outcome of a child of `parent`, the next in walk order: read ahead, or read now.
     pub(super) fn take(
         self: &Arc<Self>,
         parent: &Listed,
@@ -388,18 +388,18 @@ impl Shared {
         state.awaited = None;
         if let Some(Some(outcome)) = state.results.remove(&key) {
             state.ahead -= outcome.cost();
-            // Not at once, which would be one thread woken for each directory.
+            // Hysteresis: without it, one thread is woken for each directory.
             if state.full && state.ahead <= self.options.ahead_bytes / 4 * 3 {
                 state.full = false;
                 self.work.notify_all();
             }
             return outcome;
         }
-        // Whatever came before was given, so its parent is the first in the order.
+        // Everything before it was yielded, so its parent is the first in the order.
         let first = state.order.len().wrapping_sub(1);
         let Some(job) = state.begin(first) else {
-            // Never; but nothing is to be left out in silence.
-            let failure = Some(io::Error::other("nobody has read this directory"));
+            // Unreachable; but no directory may be left out silently.
+            let failure = Some(io::Error::other("this directory was not read (a bug)"));
             return Outcome { listed: None, failure };
         };
         debug_assert_eq!((job.parent.id, job.child), key);

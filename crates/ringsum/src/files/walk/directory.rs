@@ -1,4 +1,4 @@
-//! The directories of a walk, their descriptors, and opening again those that were given up.
+//! The directories of a walk, their descriptors, and how closed ones are reopened.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,16 +14,16 @@ use rustix::io::Errno;
 
 use super::{Entry, Kind, Name, lock};
 
-/// Names put together for one `openat2` when a directory is opened again, or a quarter of those that
-/// are left, if that is more. Each such step leaves a descriptor that is remembered for a while,
-/// for the directories on the way up to start from. Not tuned: with these, a tree of 20,000 levels
-/// has a file of each opened in 2 to 5 s with 256 descriptors.
+/// Components joined for one `openat2` when a directory is reopened, or a quarter of those left if
+/// that is more. Each step leaves a descriptor that is kept for a while, so that the directories on
+/// the way up can start from it. Not tuned: with these, opening a file at each level of a tree of
+/// 20,000 levels takes 2 to 5 s with 256 descriptors.
 const STEP_NAMES: usize = 32;
 
-/// Bytes of such a path: below `PATH_MAX`, which is 4096 with the NUL.
+/// Length limit of such a path in bytes: below `PATH_MAX`, which is 4096 with the NUL.
 const STEP_BYTES: usize = 4000;
 
-/// The descriptor of a directory. Counted as long as it is open.
+/// The descriptor of a directory, counted while it is open.
 pub(super) struct Handle {
     pub(super) fd: OwnedFd,
     open: Arc<AtomicUsize>,
@@ -35,15 +35,15 @@ impl Drop for Handle {
     }
 }
 
-/// What all directories of a walk share.
+/// State shared by all directories of a walk.
 pub(super) struct Descriptors {
     pub(super) open: Arc<AtomicUsize>,
-    /// At most so many are held for longer than they are in use.
+    /// Most descriptors held for longer than they are in use.
     pub(super) budget: usize,
-    /// The last few that were opened beyond the budget, and how many that may be.
+    /// The most recently opened ones beyond the budget, and their limit.
     pub(super) recent: Mutex<(VecDeque<Arc<Handle>>, usize)>,
     pub(super) root: PathBuf,
-    /// It has not been refused yet.
+    /// `openat2` has not been refused yet.
     pub(super) has_openat2: AtomicBool,
 }
 
@@ -59,7 +59,7 @@ impl Descriptors {
         drop(closing);
     }
 
-    /// Opens a directory some names further down, none of which is a link.
+    /// Opens a directory several components further down, none of which is a link.
     fn open_below(&self, at: &Handle, path: &[u8]) -> io::Result<OwnedFd> {
         if self.has_openat2.load(Relaxed) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -78,17 +78,17 @@ impl Descriptors {
         reached.ok_or_else(|| Errno::NOENT.into())
     }
 
-    /// Remembers nothing from now on.
+    /// Closes the recent descriptors, and keeps none from now on.
     pub(super) fn close(&self) {
         let closing = mem::take(&mut *lock(&self.recent));
         drop(closing);
     }
 }
 
-/// A directory that was opened. Holds its ancestors, and no descriptor.
+/// A directory that was opened. Holds its ancestors, but no descriptor.
 pub(super) struct Directory {
     pub(super) parent: Option<Arc<Directory>>,
-    /// In its parent; the root's as it is shown, without slashes at its end.
+    /// Name in its parent; for the root, its path as displayed, without trailing slashes.
     pub(super) name: Box<[u8]>,
     pub(super) device: u64,
     pub(super) inode: u64,
@@ -99,7 +99,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Takes over an open descriptor, unless it is of another directory than this.
+    /// Takes over an open descriptor, unless it is of a different directory.
     fn install(&self, fd: OwnedFd) -> io::Result<Arc<Handle>> {
         let stat = rustix::fs::fstat(&fd)?;
         if (stat.st_dev, stat.st_ino) != (self.device, self.inode) {
@@ -117,8 +117,8 @@ impl Directory {
         handle
     }
 
-    /// The descriptor it was read by, to be held as long as there is use for it, if the budget
-    /// allows that.
+    /// Takes over the descriptor that the directory was read through. Returns it for as long as the
+    /// entries need it if the budget allows, else only remembers it as recent.
     pub(super) fn keep(&self, fd: OwnedFd) -> Option<Arc<Handle>> {
         let handle = self.adopt(fd);
         if self.descriptors.open.load(Relaxed) <= self.descriptors.budget {
@@ -128,7 +128,7 @@ impl Directory {
         None
     }
 
-    /// The entry that says that it could not be read.
+    /// Returns the entry that reports the failure to read this directory.
     pub(super) fn failed(self: &Arc<Directory>, error: io::Error) -> Entry {
         let (directory, name) = match &self.parent {
             Some(parent) => (parent, Name::from_slice(&self.name)),
@@ -149,7 +149,7 @@ impl Directory {
         lock(&self.handle).upgrade()
     }
 
-    /// Its descriptor, opened again if it was given up.
+    /// Returns its descriptor, reopened if it was closed.
     pub(super) fn descriptor(&self) -> io::Result<Arc<Handle>> {
         let mut missing = Vec::new();
         let mut at = self;
@@ -171,7 +171,7 @@ impl Directory {
         while let Some(mut end) = missing.pop() {
             let mut path = end.name.to_vec();
             let mut names = 1;
-            // A link that is followed is a step of its own: in the midst of one there is none.
+            // A followed link is a step of its own: `open_below` refuses links.
             while let Some(&next) = missing.last()
                 && !end.linked
                 && !next.linked
@@ -197,12 +197,12 @@ impl Directory {
         iter::successors(Some(self), |directory| directory.parent.as_deref())
     }
 
-    /// Puts the path of `name` in this directory at the end of `out`, from the root or relative to
-    /// it. An empty name is the root itself.
+    /// Appends the path of `name` in this directory to `out`, including the root or relative to it.
+    /// An empty name stands for the root itself.
     pub(super) fn push_path(&self, name: &[u8], with_root: bool, out: &mut Vec<u8>) {
         let mut end = out.len() + self.path_bytes(name, with_root);
         out.resize(end, b'/');
-        // Backwards, since only the way up is known.
+        // Backwards, because a directory knows only its parent.
         for name in self.names(name, with_root) {
             let start = end - name.len();
             out[start..end].copy_from_slice(name);
@@ -210,12 +210,12 @@ impl Directory {
         }
     }
 
-    /// What that puts there, in bytes.
+    /// Returns the length of that path in bytes.
     pub(super) fn path_bytes(&self, name: &[u8], with_root: bool) -> usize {
         self.names(name, with_root).map(|name| name.len() + 1).sum::<usize>() - 1
     }
 
-    /// A name and those of the directories that it is in, upwards.
+    /// `name`, then the names of its directories, upwards.
     fn names<'n>(&'n self, name: &'n [u8], with_root: bool) -> impl Iterator<Item = &'n [u8]> {
         let directories = self.with_ancestors();
         let directories = directories.filter(move |d| with_root || d.parent.is_some());
@@ -233,7 +233,7 @@ impl Drop for Directory {
     }
 }
 
-/// Opens a directory by one name; `linked`: it is a link that is followed.
+/// Opens a directory by one component; `linked`: it is a link to follow.
 pub(super) fn open_directory(
     at: &Handle,
     name: &[u8],
@@ -254,7 +254,7 @@ fn open_directory_at(
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// What has replaced a directory that was listed.
+/// What replaced a directory that was listed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Swapped {
     /// Another directory.
@@ -271,7 +271,7 @@ impl From<Swapped> for io::Error {
     }
 }
 
-/// The error of opening a directory that was listed as one: a link in its place is `ENOTDIR` or `ELOOP`.
+/// Maps the error of opening a listed directory: a link in its place gives `ENOTDIR` or `ELOOP`.
 pub(super) fn no_directory_now(error: io::Error, linked: bool) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::NOTDIR | Errno::LOOP) if !linked => Swapped::NoDirectory.into(),

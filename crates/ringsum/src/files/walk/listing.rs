@@ -1,7 +1,7 @@
-//! What a directory holds: its entries with what they are, read, selected and put in their order.
+//! Directory listing: the entries of a directory and their types, read, selected and sorted.
 //!
-//! Of a directory with more entries than there is memory for, one reading keeps those that come first, and the
-//! next those after them.
+//! If a directory has more entries than memory allows, one pass keeps the first of them, and the
+//! next pass those after.
 
 use std::cmp::Ordering;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::Select;
 
-/// `Kind` without the error, in one byte.
+/// `Kind` without its error, in one byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Type {
     File,
@@ -26,7 +26,7 @@ pub(super) enum Type {
 }
 
 impl Type {
-    /// `None` where `getdents` did not say.
+    /// Returns `None` if `getdents` did not report a type.
     fn of(file_type: FileType) -> Option<Type> {
         Some(match file_type {
             FileType::RegularFile => Type::File,
@@ -46,38 +46,38 @@ impl Type {
 pub(super) struct Record {
     name_start: usize,
     pub(super) inode: u64,
-    /// One more than its place in `Listing::extras`; 0 for most, which have none.
+    /// 1-based index into `Listing::extras`; 0 for most entries, which have none.
     pub(super) extra: u32,
     name_len: u16,
     pub(super) kind: Type,
 }
 
-/// What only a link that was followed, or an entry that failed, has.
+/// Data that only followed links and failed entries have.
 #[derive(Clone, Copy)]
 pub(super) struct Extra {
     pub(super) device: Option<u64>,
     pub(super) errno: Option<Errno>,
 }
 
-/// How a directory is read.
+/// How to read a directory.
 pub(super) struct Reading<'r> {
-    /// Look what links lead to.
+    /// Determine the types of link targets.
     pub(super) follow: bool,
     /// Only entries after this one.
     pub(super) after: Option<&'r Key>,
-    /// Most bytes of entries that are kept, but for one entry.
+    /// Most bytes of entries that are kept; at least one entry is kept.
     pub(super) bytes_max: usize,
     pub(super) stop: &'r AtomicBool,
 }
 
-/// An entry's place in the order.
+/// Sort key of an entry.
 pub(super) struct Key {
     name: Box<[u8]>,
     kind: Type,
 }
 
 impl Key {
-    /// How an entry compares to it.
+    /// Compares an entry to this key.
     fn compared_by(&self, name: &[u8], kind: Type) -> Ordering {
         compare(name, kind, &self.name, self.kind)
     }
@@ -89,7 +89,7 @@ pub(super) struct Listing {
     names: Vec<u8>,
     pub(super) records: Vec<Record>,
     extras: Vec<Extra>,
-    /// Which records are directories to go into.
+    /// Indices of the records of directories to descend into.
     pub(super) children: Vec<usize>,
     /// The last entry of this part, if there are more.
     pub(super) more_after: Option<Key>,
@@ -109,7 +109,7 @@ impl Listing {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    // There is no telling what the next reading would find.
+                    // The position of the next pass cannot be known.
                     self.more_after = None;
                     return Err(error);
                 }
@@ -158,18 +158,18 @@ impl Listing {
         Ok(())
     }
 
-    /// Whether an entry is of this part, as far as is known.
+    /// Whether an entry belongs to this part, as far as is known.
     fn takes(&self, how: &Reading<'_>, name: &[u8], kind: Type) -> bool {
         how.after.is_none_or(|after| after.compared_by(name, kind).is_gt())
             && self.more_after.as_ref().is_none_or(|last| last.compared_by(name, kind).is_le())
     }
 
-    /// What it takes, in bytes.
+    /// Returns its size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.names.len() + self.records.len() * size_of::<Record>()
     }
 
-    /// Leaves out what comes last: as much as is more than `bytes_max`, but one entry.
+    /// Drops the last entries until at most `bytes_max` are left, but keeps at least one.
     fn cut(&mut self, bytes_max: usize) {
         self.sort();
         let mut kept = Listing::default();
@@ -196,14 +196,14 @@ impl Listing {
             name_start: self.names.len(),
             inode,
             extra: if extra.is_some() { self.extras.len() as u32 } else { 0 },
-            // `d_reclen` has 16 bits, so a name's length does.
+            // `d_reclen` has 16 bits, so the length of a name fits.
             name_len: name.len() as u16,
             kind,
         });
         self.names.extend_from_slice(name);
     }
 
-    /// Drops what is not selected. `path` is the directory's, relative to the root.
+    /// Drops entries that are not selected. `path` is the directory's, relative to the root.
     pub(super) fn select(&mut self, select: &dyn Select, mut path: Vec<u8>) {
         if !path.is_empty() {
             path.push(b'/');
@@ -217,7 +217,7 @@ impl Listing {
         });
     }
 
-    /// Puts the records in their order and finds the directories.
+    /// Sorts the records and indexes the directories.
     pub(super) fn finish(&mut self) {
         self.sort();
         let directories = self.records.iter().enumerate();
@@ -246,8 +246,8 @@ impl Listing {
     }
 }
 
-/// Whether it leads no further than into its directory. Before 5.4 Linux gives what a server has sent, and one
-/// may send `../x`; since then it fails with the same error.
+/// Whether a name is a single path component. Linux before 5.4 passes on names that a server sent,
+/// such as `../x`; since then it fails with the same error.
 fn is_one_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/')
 }
@@ -256,8 +256,7 @@ fn name_of<'a>(names: &'a [u8], record: &Record) -> &'a [u8] {
     &names[record.name_start..record.name_start + usize::from(record.name_len)]
 }
 
-/// Byte order, with a `/` at the end of a directory's name: the order of the whole paths of what is
-/// below.
+/// Byte order with a `/` after a directory's name, which is the order of whole paths below it.
 pub(super) fn compare(a: &[u8], a_kind: Type, b: &[u8], b_kind: Type) -> Ordering {
     let common = a.len().min(b.len());
     let after = |name: &[u8], kind| match name.get(common) {

@@ -1,20 +1,20 @@
-//! Walking a directory tree in one fixed order, by directory descriptors, reading ahead on threads.
+//! Directory tree walk in a fixed order, by directory descriptors, with read-ahead on threads.
 //!
-//! Owns which entries there are, their order, and the descriptors of directories. What is done with
-//! an entry is the caller's.
+//! Owns the set of entries, their order, and the descriptors of directories. What is done with an
+//! entry is up to the caller.
 //!
-//! No path is ever given to the kernel except the root's: everything else is opened by name in its
-//! directory, so that depth has no limit and nothing outside the tree is reached by way of a link,
-//! whatever is put in the place of what was listed: a name that was none is opened with
-//! `O_NOFOLLOW`, which for one name is all that `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS` are.
-//! Descriptors have a budget. A directory beyond it is closed once it was read, and opened again
-//! when needed from its nearest open ancestor, by several names at once, none of which may be a
-//! link; its device and inode must then be what they were.
+//! The kernel is given no path except the root's. Everything else is opened by name relative to its
+//! directory, so depth has no limit, and no link leads out of the tree even if an entry is replaced
+//! after it was listed: a name that was not a link is opened with `O_NOFOLLOW`, which for a single
+//! component is equivalent to `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. Descriptors have a
+//! budget. A directory beyond it is closed once it is read, and reopened on demand from its nearest
+//! open ancestor, by several components at once, none of which may be a link; its device and inode
+//! must then be unchanged.
 //!
-//! Threads take the unread directory that comes first in the order of the walk. One that nobody has
-//! begun when its turn comes is read by the caller's thread, so whatever the limits are, nothing
-//! waits for room. What is ready is kept in one flat table and not in a tree, and ancestors are
-//! dropped in a loop: dropping a deep tree does not recurse.
+//! Each thread takes the first unread directory in walk order. If no thread has started on a
+//! directory when the walk reaches it, the caller's thread reads it, so nothing ever blocks on a
+//! limit. Finished results are kept in one flat table rather than a tree, and ancestors are dropped
+//! in a loop, so dropping a deep tree does not recurse.
 
 mod ahead;
 mod directory;
@@ -28,7 +28,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -39,34 +39,37 @@ pub(crate) use directory::Swapped;
 use directory::{Descriptors, Directory, Handle};
 use listing::Type;
 
-/// Most descriptors held, whatever the limit. Files that are sorted by their inode are opened thousands of
-/// entries after they were met: with 256, each of 130,000 files had its directory opened again (1.6
-/// times the system calls).
+use crate::lock;
+
+/// Upper bound on held descriptors, whatever `RLIMIT_NOFILE` is. Files sorted by inode are opened
+/// thousands of entries after they were listed: with 256, the directory of each of 130,000 files
+/// was opened again (1.6 times the system calls).
 const MOST_HELD: usize = 8192;
 
-/// What to walk, and how.
+/// Options of a [`Walk`].
 #[derive(Clone)]
 pub struct WalkOptions {
     /// Follow symbolic links. Default: no. The root is followed in any case.
     pub follow: bool,
-    /// Do not go into directories of another device than the root's. Default: no.
+    /// Do not descend into directories on another device than the root's. Default: no.
     pub one_file_system: bool,
-    /// Threads that read directories ahead, started as there is work. Default: 8. With 0 the thread
-    /// that calls `next` reads.
+    /// Most threads that read directories ahead; they are started on demand. Default: 8. With 0,
+    /// the thread that calls `next` reads.
     pub threads: usize,
-    /// Most bytes of entries in directories that were read and that the caller has not come to, besides
-    /// one directory per thread: 32 of each, and its name. Default: 2 MiB.
+    /// Most bytes of entries in directories that were read but not yet reached by the caller,
+    /// besides one directory per thread: 32 bytes per entry, plus its name. Default: 2 MiB.
     pub ahead_bytes: usize,
-    /// Most bytes of entries of one directory that are in memory, but for one entry. One that has more is read
-    /// in several passes, each of which reads all of it and keeps the next so many. Default: 128 MiB.
+    /// Most bytes of entries of one directory held in memory; at least one entry is held. A larger
+    /// directory is read in several passes, each of which reads all of it and keeps the next part.
+    /// Default: 128 MiB.
     pub listing_bytes: usize,
-    /// Which entries count. Default: all.
+    /// Filters entries. Default: all are selected.
     pub select: Option<Arc<dyn Select>>,
-    /// Give directories too, each before its content. Default: no.
+    /// Yield directories too, each before its content. Default: no.
     pub directories: bool,
 }
 
-/// Of a [`Select`] only whether there is one.
+/// Prints `select` only as present or absent.
 impl fmt::Debug for WalkOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WalkOptions { follow, one_file_system, threads, ahead_bytes, listing_bytes, .. } = self;
@@ -97,24 +100,25 @@ impl Default for WalkOptions {
     }
 }
 
-/// Which entries count. Called on any thread of the walk, for a directory before its content.
+/// A filter for entries. Called on any thread of the walk, for a directory before its content.
 pub trait Select: Send + Sync {
-    /// Whether the entry at `path`, relative to the root of the walk, counts. A directory that does
-    /// not is not gone into. A link that is followed to a directory is one.
+    /// Whether the entry at `path`, relative to the root of the walk, is selected. The walk does
+    /// not descend into an unselected directory. A followed link to a directory is one.
     fn selects(&self, path: &[u8], is_directory: bool) -> bool;
 
-    /// Sees a directory after it was read and before `selects` is asked about what is in it; once
-    /// for each directory, the root (`path` empty) included. Default: does nothing.
+    /// Called once per directory, the root (`path` empty) included, after it is read and before
+    /// `selects` is called for its entries. Default: does nothing.
     ///
     /// # Errors
     ///
-    /// What keeps it from being right about what is in it: the directory is given as failed, too.
+    /// If `selects` cannot be relied on for this directory's entries; the directory is then also
+    /// reported as failed.
     fn enter(&self, _path: &[u8], _directory: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug)]
 pub enum Kind {
     /// A regular file.
@@ -131,14 +135,14 @@ pub enum Kind {
     BlockDevice,
     /// A character device.
     CharDevice,
-    /// A directory that could not be opened or read to its end (what was read of it follows), an
-    /// entry whose type could not be found, or with [`WalkOptions::follow`] a link that leads
-    /// nowhere (`ENOENT`) or to a directory that it is in (`ELOOP`).
+    /// A directory that could not be opened, or not read to its end (the entries that were read
+    /// follow); an entry whose type could not be determined; or, with [`WalkOptions::follow`], a
+    /// link that is dangling (`ENOENT`) or points to one of its own ancestors (`ELOOP`).
     Failed(io::Error),
 }
 
-/// A name. Four of five in an installed system have no more bytes than fit in here without memory of their own, which
-/// one thread would take and another give back.
+/// A file name. Four of five names in an installed system fit into the inline buffer, which saves
+/// an allocation by one thread and a free by another.
 type Name = SmallVec<[u8; 32]>;
 
 /// An entry of the tree.
@@ -149,39 +153,39 @@ pub struct Entry {
     kind: Kind,
     inode: u64,
     device: u64,
-    /// It was a link that was followed.
+    /// A link that was followed.
     linked: bool,
 }
 
 impl Entry {
-    /// What it is, or what failed.
+    /// Returns the type, or the error.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Its inode as its directory says, or that of what a followed link leads to.
+    /// Returns the inode reported by the directory; for a followed link, that of its target.
     pub fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// The device of its directory, or of what a followed link leads to.
+    /// Returns the device of the directory; for a followed link, that of its target.
     pub fn device(&self) -> u64 {
         self.device
     }
 
-    /// Its name in its directory. Empty if the root itself could not be read.
+    /// Returns the name in its directory. Empty if the root itself could not be read.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Its path: the root as given, without slashes at its end, then a slash and the rest.
+    /// Returns the path: the root as given, without trailing slashes, then a slash and the rest.
     pub fn path(&self) -> Vec<u8> {
         let mut path = Vec::new();
         self.push_path(&mut path);
         path
     }
 
-    /// Puts [`path`](Entry::path) at the end of `out`.
+    /// Appends [`path`](Entry::path) to `out`.
     pub(crate) fn push_path(&self, out: &mut Vec<u8>) {
         let start = out.len();
         self.directory.push_path(&self.name, true, out);
@@ -191,7 +195,7 @@ impl Entry {
         }
     }
 
-    /// A prefix, and its path from the root of the walk, without a slash at its start.
+    /// Returns `prefix` and the path relative to the root of the walk, without a leading slash.
     pub fn path_after(&self, prefix: &[u8]) -> Vec<u8> {
         let bytes = prefix.len() + self.directory.path_bytes(&self.name, false);
         let mut path = Vec::with_capacity(bytes);
@@ -200,13 +204,13 @@ impl Entry {
         path
     }
 
-    /// Opens it, with `O_CLOEXEC`, and with `O_NOFOLLOW` unless it was a link that is followed.
+    /// Opens the entry with `O_CLOEXEC`, and with `O_NOFOLLOW` unless it is a followed link.
     ///
     /// # Errors
     ///
-    /// What `openat` says: `ELOOP` of a link that took its place. Where the descriptor of its
-    /// directory was given up, also what opening that again says, and
-    /// [`io::ErrorKind::StaleNetworkFileHandle`] if something else is in its place.
+    /// The error of `openat`: `ELOOP` if a link took its place. If the descriptor of its directory
+    /// was closed, also any error of reopening it, and [`io::ErrorKind::StaleNetworkFileHandle`] if
+    /// it was replaced.
     pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let links = if self.linked { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = self.descriptor()?;
@@ -214,8 +218,8 @@ impl Entry {
         Ok(rustix::fs::openat(&handle.fd, &*self.name, flags, Mode::empty())?)
     }
 
-    /// Its `stat`; that of what a link leads to only if it was one when it was listed, and links
-    /// are followed.
+    /// The entry's `stat`; the link target's only if it was listed as a link and links are
+    /// followed.
     ///
     /// # Errors
     ///
@@ -226,7 +230,7 @@ impl Entry {
         Ok(rustix::fs::statat(&handle.fd, &*self.name, links)?)
     }
 
-    /// Where a symbolic link points.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
     ///
@@ -236,13 +240,13 @@ impl Entry {
         Ok(rustix::fs::readlinkat(&handle.fd, &*self.name, Vec::new())?.into_bytes())
     }
 
-    /// Gives up its hold on the descriptor of its directory: for entries that wait long after they
-    /// were opened. Everything still works, and may have to open the directory again.
+    /// Releases the reference to its directory's descriptor, for entries that are kept long after
+    /// they were opened. All methods still work, but may have to reopen the directory.
     pub(crate) fn forget_directory(&mut self) {
         self.handle = None;
     }
 
-    /// Whether an error of [`open`](Entry::open) says that a link took its place.
+    /// Whether an error of [`open`](Entry::open) means that a link took the entry's place.
     pub(crate) fn is_link_now(&self, error: &io::Error) -> bool {
         !self.linked && Errno::from_io_error(error) == Some(Errno::LOOP)
     }
@@ -255,7 +259,7 @@ impl Entry {
     }
 }
 
-/// The path lossily, and what it is.
+/// Prints the path (lossily) and the kind.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
@@ -265,52 +269,52 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// How far a directory was given.
+/// Position in a directory: what has been yielded of it.
 struct Frame {
     listed: Arc<Listed>,
     record: usize,
     child: usize,
 }
 
-/// A walk: an iterator over the entries below a root.
+/// An iterator over the entries below a root.
 ///
-/// The order is that of the bytes of whole paths, where a directory counts as its name and a slash:
-/// `a-b`, `a/x`, `a0`. It is the same whatever the threads do.
+/// Entries are ordered by the bytes of their whole paths, with a slash after the name of a
+/// directory: `a-b`, `a/x`, `a0`. The order does not depend on the threads.
 ///
-/// Dropping it ends its threads, which takes no longer than the system calls they are in.
+/// Dropping it joins its threads, which takes no longer than the system calls they are in.
 pub struct Walk {
     shared: Arc<Shared>,
-    /// Until it is read.
+    /// `None` once it is read.
     root: Option<(Directory, OwnedFd)>,
-    /// So that it is never opened by its path again while the walk lasts.
+    /// Kept open so that the root is never opened by its path again during the walk.
     root_held: Option<(Arc<Directory>, Arc<Handle>)>,
     frames: Vec<Frame>,
-    /// The directory just passed is to be gone into.
+    /// Descend into the directory whose record was just passed.
     descend: bool,
     buffer: Vec<u8>,
 }
 
 impl Walk {
-    /// A walk of what is below `root`, which may be a link to a directory.
+    /// Opens a walk of everything below `root`, which may be a link to a directory.
     ///
-    /// Directories take at most about half of the descriptors that `RLIMIT_NOFILE` allows now,
-    /// and no more than about 8,200.
+    /// Uses at most about half of the descriptors allowed by the current `RLIMIT_NOFILE`, and no
+    /// more than about 8,200.
     ///
     /// # Errors
     ///
-    /// What opening `root` as a directory says. Whatever fails later is an entry.
+    /// If `root` cannot be opened as a directory. Later failures are reported as entries.
     pub fn new(root: &Path, options: &WalkOptions) -> io::Result<Walk> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let limit = limit.saturating_sub(super::OTHER_DESCRIPTORS as usize);
         let recent = (limit / 16).clamp(2, 32);
-        // Each opens one besides those that are counted.
+        // Each thread opens one descriptor besides the counted ones.
         let threads = options.threads.min(limit / 8);
         let options = &WalkOptions { threads, ..options.clone() };
         Walk::with_budget(root, options, (limit / 2).saturating_sub(recent).min(MOST_HELD), recent)
     }
 
-    /// `budget`: descriptors held; `recent`: how many more of the last used are kept open.
+    /// `budget`: most descriptors held; `recent`: number of recently used ones kept besides.
     fn with_budget(
         root: &Path,
         options: &WalkOptions,
@@ -371,9 +375,9 @@ impl Walk {
         failed
     }
 
-    /// All of the last listing was given: goes on with the next part of its directory, or with the one that it
-    /// is in. What failed, if anything did.
-    fn go_on(&mut self) -> Option<Entry> {
+    /// At the end of a listing: continues with the next part of its directory, or with its parent.
+    /// Returns an entry if that failed.
+    fn next_listing(&mut self) -> Option<Entry> {
         let frame = self.frames.pop()?;
         let outcome = self.shared.next_part(&frame.listed, &mut self.buffer)?;
         self.frames.extend(outcome.listed.map(|listed| Frame { listed, record: 0, child: 0 }));
@@ -414,7 +418,7 @@ impl Iterator for Walk {
                 continue;
             }
             let Some(record) = frame.listed.listing.records.get(frame.record) else {
-                if let Some(failed) = self.go_on() {
+                if let Some(failed) = self.next_listing() {
                     return Some(failed);
                 }
                 continue;
@@ -437,18 +441,14 @@ impl Drop for Walk {
         drop(state);
         self.shared.work.notify_all();
         for thread in threads {
-            // A panic in it was told by its own message.
+            // The panic hook has already printed its message.
             let _ = thread.join();
         }
-        // Entries may live on, and with them the directories.
+        // Entries, and with them their directories, may outlive the walk.
         if let Some((root, _)) = &self.root_held {
             root.descriptors.close();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
-//! BLAKE3's compression function on the lanes of vector registers, each with a block of another chunk: 16 lanes
+//! BLAKE3's compression function on vector lanes, each with a block of a different chunk: 16 lanes
 //! with AVX-512, 8 with AVX2.
 //!
-//! Register `i` has word `i` of all lanes. What differs from BLAKE3's own code for this is that lanes have nothing in
-//! common: each has its own counter, flags and length.
+//! Register `i` holds word `i` of all lanes. Unlike in BLAKE3's own SIMD code, lanes are
+//! independent: each has its own counter, flags and length.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
 use blake3::{BLOCK_LEN, OUT_LEN};
 
-use super::{IV, LANES_MAX, Lane, Value};
+use super::{IV, LANES_MAX, SimdLane, Value};
 
-/// Which word of the message comes when, in each round: the permutation of table 2 of BLAKE3's paper, again and
-/// again.
+/// Message word schedule of each round: the permutation of table 2 of the BLAKE3 paper, iterated.
 const SCHEDULE: [[usize; 16]; 7] = {
     const PERMUTATION: [usize; 16] = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8];
     let mut schedule = [[0; 16]; 7];
@@ -28,30 +27,30 @@ const SCHEDULE: [[usize; 16]; 7] = {
     schedule
 };
 
-/// The values of up to 16 lanes.
+/// Returns the values of up to 16 lanes.
 ///
 /// # Panics
 ///
-/// Without AVX-512, and with more lanes.
-pub(super) fn avx512(key: &[u32; 8], flags: u32, lanes: &[Lane<'_>]) -> [Value; LANES_MAX] {
+/// Without AVX-512, or with more lanes.
+pub(super) fn avx512(key: &[u32; 8], flags: u32, lanes: &[SimdLane<'_>]) -> [Value; LANES_MAX] {
     assert!(std::is_x86_feature_detected!("avx512f"));
-    // SAFETY: the processor has what it needs.
+    // SAFETY: the processor supports AVX-512F.
     unsafe { avx512::compress_lanes(key, flags, lanes) }
 }
 
-/// The values of up to 8 lanes.
+/// Returns the values of up to 8 lanes.
 ///
 /// # Panics
 ///
-/// Without AVX2, and with more lanes.
-pub(super) fn avx2(key: &[u32; 8], flags: u32, lanes: &[Lane<'_>]) -> [Value; LANES_MAX] {
+/// Without AVX2, or with more lanes.
+pub(super) fn avx2(key: &[u32; 8], flags: u32, lanes: &[SimdLane<'_>]) -> [Value; LANES_MAX] {
     assert!(std::is_x86_feature_detected!("avx2"));
-    // SAFETY: the processor has what it needs.
+    // SAFETY: the processor supports AVX2.
     unsafe { avx2::compress_lanes(key, flags, lanes) }
 }
 
-/// The quarter rounds of all columns, or of all diagonals, step by step: `$x` and `$y` say which words of the message
-/// they take first and second.
+/// The quarter rounds of all columns, or of all diagonals, interleaved step by step. `$x` and `$y`
+/// are the indices of their first and second message words.
 macro_rules! quarter_rounds {
     ($v:ident, $m:ident, $x:expr, $y:expr, $(($a:literal, $b:literal, $c:literal, $d:literal, $k:literal)),*) => {
         $( $v[$a] = add(add($v[$a], $m[$x[$k]]), $v[$b]); )*
@@ -65,8 +64,8 @@ macro_rules! quarter_rounds {
     };
 }
 
-/// One of the rounds. (Macros, since a function of this size is not inlined, and then all words go through memory: a
-/// quarter of the speed.)
+/// One round. (Macros, because a function of this size is not inlined, and then all words go
+/// through memory: a quarter of the speed.)
 macro_rules! round {
     ($v:ident, $m:ident, $round:literal) => {{
         const S: [usize; 16] = SCHEDULE[$round];
@@ -96,19 +95,19 @@ macro_rules! round {
     }};
 }
 
-/// `compress_lanes` with the vectors of the module that it stands in.
+/// `compress_lanes` with the vector type of the enclosing module.
 macro_rules! compress_lanes {
     ($features:literal) => {
-        /// The values of some lanes.
+        /// Returns the values of the given lanes.
         ///
         /// # Panics
         ///
-        /// With more lanes than there are.
+        /// With more than `WIDTH` lanes.
         #[target_feature(enable = $features)]
         pub(super) fn compress_lanes(
             key: &[u32; 8],
             all_flags: u32,
-            lanes: &[Lane<'_>],
+            lanes: &[SimdLane<'_>],
         ) -> [Value; LANES_MAX] {
             let mut ends = [[0; BLOCK_LEN]; WIDTH];
             let (mut last, mut end_len) = ([0; WIDTH], [0; WIDTH]);
@@ -132,7 +131,7 @@ macro_rules! compress_lanes {
                 let start = block as usize * BLOCK_LEN;
                 let mut blocks = [&ends[0]; WIDTH];
                 for (i, lane) in lanes.iter().enumerate() {
-                    // Of a lane that has ended, anything: it is not looked at.
+                    // A lane that has ended gets any bytes: its result is ignored.
                     blocks[i] = match lane.bytes.get(start..start + BLOCK_LEN) {
                         Some(bytes) => bytes.try_into().expect("as long as a block"),
                         None => &ends[i],
@@ -190,7 +189,7 @@ mod avx512 {
 
     compress_lanes!("avx512f");
 
-    /// Vectors of the same words, one of each lane, of vectors of one lane each.
+    /// Transposes vectors of one lane each into vectors of one word of all lanes.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn transpose(rows: [Vector; 16]) -> [Vector; 16] {
@@ -200,7 +199,7 @@ mod avx512 {
             (twos[2 * i], twos[2 * i + 1]) =
                 (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
         }
-        // Four rows: number 4 i + j has words j, j + 4, j + 8 and j + 12 of rows 4 i to 4 i + 3.
+        // Four rows: number 4 i + j has words j, j + 4, j + 8, j + 12 of rows 4 i to 4 i + 3.
         let mut fours = twos;
         for i in 0..4 {
             for half in 0..2 {
@@ -227,7 +226,7 @@ mod avx512 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn words(blocks: &[&[u8; BLOCK_LEN]; WIDTH]) -> [Vector; 16] {
-        // SAFETY: a block is as long as a vector; a load of it needs no alignment.
+        // SAFETY: a block is as long as a vector; an unaligned load is allowed.
         transpose(blocks.map(|block| unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }))
     }
 
@@ -238,7 +237,7 @@ mod avx512 {
         rows[..8].copy_from_slice(&value);
         transpose(rows).map(|row| {
             let mut bytes = [0; OUT_LEN];
-            // SAFETY: a value is as long as half a vector; a store to it needs no alignment.
+            // SAFETY: a value is as long as half a vector; an unaligned store is allowed.
             unsafe {
                 _mm256_storeu_si256(bytes.as_mut_ptr().cast(), _mm512_castsi512_si256(row));
             }
@@ -249,11 +248,11 @@ mod avx512 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn load(lanes: &[u32; WIDTH]) -> Vector {
-        // SAFETY: the array is as long as a vector; a load of it needs no alignment.
+        // SAFETY: the array is as long as a vector; an unaligned load is allowed.
         unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
     }
 
-    /// Functions of one instruction.
+    /// Functions of one instruction each.
     macro_rules! instructions {
         ($($name:ident($($operand:ident: $type:ty),*) -> $result:ty { $body:expr })*) => { $(
             #[inline]
@@ -287,7 +286,7 @@ mod avx2 {
 
     compress_lanes!("avx2");
 
-    /// Vectors of the same words, one of each lane, of vectors of one lane each.
+    /// Transposes vectors of one lane each into vectors of one word of all lanes.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn transpose(rows: [Vector; 8]) -> [Vector; 8] {
@@ -297,7 +296,7 @@ mod avx2 {
             (twos[2 * i], twos[2 * i + 1]) =
                 (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
         }
-        // Four rows: number 4 i + j has words j and j + 4 of rows 4 i to 4 i + 3.
+        // Groups of four rows: number 4 i + j has words j and j + 4 of rows 4 i to 4 i + 3.
         let mut fours = twos;
         for i in 0..2 {
             for half in 0..2 {
@@ -318,7 +317,7 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn words(blocks: &[&[u8; BLOCK_LEN]; WIDTH]) -> [Vector; 16] {
-        // SAFETY: half a block is as long as a vector; a load of it needs no alignment.
+        // SAFETY: half a block is as long as a vector; an unaligned load is allowed.
         let low = blocks.map(|block| unsafe { _mm256_loadu_si256(block.as_ptr().cast()) });
         // SAFETY: the same, for the other half.
         let high = blocks.map(|block| unsafe { _mm256_loadu_si256(block[32..].as_ptr().cast()) });
@@ -333,7 +332,7 @@ mod avx2 {
     fn bytes(value: [Vector; 8]) -> [Value; WIDTH] {
         transpose(value).map(|row| {
             let mut bytes = [0; OUT_LEN];
-            // SAFETY: a value is as long as a vector; a store to it needs no alignment.
+            // SAFETY: a value is as long as a vector; an unaligned store is allowed.
             unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), row) };
             bytes
         })
@@ -342,11 +341,11 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn load(lanes: &[u32; WIDTH]) -> Vector {
-        // SAFETY: the array is as long as a vector; a load of it needs no alignment.
+        // SAFETY: the array is as long as a vector; an unaligned load is allowed.
         unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) }
     }
 
-    /// Each word turned right by whole bytes.
+    /// Rotates each word right by whole bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn rotate_bytes<const BYTES: i8>(a: Vector) -> Vector {
@@ -356,7 +355,7 @@ mod avx2 {
         _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(order))
     }
 
-    /// Functions of a few instructions.
+    /// Functions of a few instructions each.
     macro_rules! instructions {
         ($($name:ident($($operand:ident: $type:ty),*) -> $result:ty { $body:expr })*) => { $(
             #[inline]
