@@ -1,8 +1,9 @@
-//! The allocator: that of the system, with a plan for the end of memory.
+//! The allocator: the system's, with handling of out-of-memory.
 //!
-//! If a small allocation fails, a reserve of address space is released and the run is stopped: lines that
-//! are finished are printed, and the exit status is 1. Without that, Rust aborts the process, and everything
-//! in the buffer of standard output is lost. Large allocations may fail: each makes an error of its file.
+//! If a small allocation fails, a reserve of address space is released and the run is stopped:
+//! finished lines are printed, and the exit status is 1. Otherwise Rust would abort the process and
+//! lose everything in the buffer of standard output. Large allocations may fail: each causes an
+//! error for its file.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,13 +17,13 @@ use super::memory::address_space_limit;
 use super::output::Output;
 use super::{Status, interrupt};
 
-/// From this size on, an allocation may fail, in bytes.
+/// Allocations of at least this many bytes may fail.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// Address space that is released when the first allocation fails, in bytes.
 const RESERVE_BYTES: usize = 1 << 20;
 
-/// How long the output is waited for, if another thread is writing to it.
+/// How long to wait for the output if another thread is writing to it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[global_allocator]
@@ -34,12 +35,12 @@ static RESERVE: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 /// An allocation has failed.
 static OUT_OF_MEMORY: AtomicBool = AtomicBool::new(false);
 
-/// The output whose buffer is written at the end of memory; null if there is none.
+/// The output whose buffer is written when memory is exhausted; null if there is none.
 static OUTPUT: AtomicPtr<Output> = AtomicPtr::new(ptr::null_mut());
 
 struct Allocator;
 
-// SAFETY: all of it is the system's allocator, called again if it failed.
+// SAFETY: every call is forwarded to the system's allocator, and repeated if it failed.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
@@ -68,8 +69,8 @@ fn allocate(bytes: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
     if !memory.is_null() || bytes >= LARGE_BYTES { memory } else { last_resort(&allocate) }
 }
 
-/// A small allocation has failed: releases the reserve and stops the run. If that is not enough, ends the
-/// process.
+/// Handles a failed small allocation: releases the reserve, stops the run, and tries again. If that
+/// fails, exits the process.
 #[cold]
 fn last_resort(allocate: &dyn Fn() -> *mut u8) -> *mut u8 {
     OUT_OF_MEMORY.store(true, Ordering::Relaxed);
@@ -88,20 +89,20 @@ pub(crate) fn is_out_of_memory() -> bool {
     OUT_OF_MEMORY.load(Ordering::Relaxed)
 }
 
-/// Prepares for the end of memory, if the address space is limited. Only before other threads are started.
+/// Prepares for out-of-memory if the address space is limited. Call it before starting threads.
 #[cfg_attr(test, expect(dead_code))]
 pub(super) fn prepare() {
     if address_space_limit().is_none() {
         return;
     }
-    // glibc reserves 64 MiB of address space for each thread that allocates, and 128 for a moment.
+    // glibc reserves 64 MiB of address space for each thread that allocates, and briefly 128.
     #[cfg(target_env = "gnu")]
-    // SAFETY: a legal parameter, before there are other threads.
+    // SAFETY: a valid parameter, set before other threads are started.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, wherever the kernel wants it.
+    // SAFETY: a new mapping at an address chosen by the kernel.
     let reserve =
         unsafe { libc::mmap(ptr::null_mut(), RESERVE_BYTES, libc::PROT_NONE, flags, -1, 0) };
     if reserve != libc::MAP_FAILED {
@@ -109,7 +110,7 @@ pub(super) fn prepare() {
     }
 }
 
-/// While this lives, the buffer of an output is written if the process ends for lack of memory.
+/// While it exists, the buffer of an output is written if the process exits for lack of memory.
 pub(crate) struct Guard<'a>(PhantomData<&'a Output>);
 
 impl<'a> Guard<'a> {
@@ -125,10 +126,10 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Ends the process: writes the buffer of the output and a message, without any allocation.
+/// Exits the process: writes the buffer of the output and a message, without allocating.
 #[cold]
 fn exit() -> ! {
-    // One thread does it.
+    // Only one thread writes it.
     let output = OUTPUT.swap(ptr::null_mut(), Ordering::AcqRel);
     if output.is_null() {
         thread::sleep(PATIENCE);
@@ -137,10 +138,10 @@ fn exit() -> ! {
         unsafe { &*output }.flush_without_memory(PATIENCE);
     }
     let _ = rustix::io::write(rustix::stdio::stderr(), MESSAGE.as_bytes());
-    // SAFETY: it does not return, and nothing needs an orderly end.
+    // SAFETY: it does not return, and no clean-up is needed.
     unsafe { libc::_exit(Status::Failure as i32) }
 }
 
-/// The message of a process that ends for lack of memory.
+/// The message printed when memory is exhausted.
 pub(crate) const MESSAGE: &str = "ringsum: out of memory: not all files were hashed; use --memory, or \
                                   raise the limit (ulimit -v)\n";

@@ -1,6 +1,6 @@
-//! Applets: invoked through a link with the name of another tool (`sha256sum`, `md5sum`, `b2sum`, `xxhsum`,
-//! ...), the command takes that tool's options and prints its messages. `docs/drop-in.md` lists the
-//! differences.
+//! Applets: invoked through a link with the name of another tool (`sha256sum`, `md5sum`, `b2sum`,
+//! `xxhsum`, ...), the command takes that tool's options and prints its messages (differences:
+//! `docs/drop-in.md`).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -48,7 +48,7 @@ pub(crate) enum Parsed {
     Args(Box<Args>),
     /// Help or version text, for standard output.
     Text(String),
-    /// What is wrong with it.
+    /// The error message.
     Wrong(String),
 }
 
@@ -61,16 +61,16 @@ impl Applet {
         Applet { name, algorithm, is_xxhsum: true }
     }
 
-    /// The tool that the command was invoked as; `None` for ringsum itself, and for b3sum.
+    /// Returns the tool that the command was invoked as; `None` for ringsum itself, and for b3sum.
     pub(crate) fn of(program: &OsStr) -> Option<Applet> {
         let name = program.as_bytes().rsplit(|&byte| byte == b'/').next()?;
         APPLETS.into_iter().find(|applet| applet.name.as_bytes() == name)
     }
 
-    /// A reader of its checksum files.
+    /// Returns a reader for its checksum files.
     pub(crate) fn reader(&self) -> Reader {
         if self.is_xxhsum {
-            // (It writes XXH3 with a tag, or with letters before the digits.)
+            // (It writes XXH3 with a tag, or with a prefix before the digits.)
             let untagged = [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128];
             return Reader::new(Hints::new(&untagged, &XXHASHES, None), LineEnd::Newline);
         }
@@ -81,7 +81,7 @@ impl Applet {
         }
     }
 
-    /// Its name for its algorithm.
+    /// Returns the tool's name for its algorithm.
     pub(crate) fn noun(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Sha256 => "SHA256",
@@ -95,12 +95,12 @@ impl Applet {
         }
     }
 
-    /// Its name for standard input in lines.
+    /// Returns the tool's name for standard input in checksum lines.
     pub(crate) fn stdin_name(&self) -> &'static [u8] {
         if self.is_xxhsum { b"stdin" } else { b"-" }
     }
 
-    /// Parses and checks a command line of that tool, the program's name included.
+    /// Parses and checks a command line of the tool, including the program's name.
     pub(crate) fn parse(self, line: Vec<OsString>) -> Parsed {
         if let Some(mut args) = Args::of_names_alone(&line) {
             args.algorithm = vec![AlgorithmArg::Is(self.algorithm)];
@@ -120,14 +120,14 @@ impl Applet {
     fn wrong(&self, what: &str) -> Parsed {
         let name = self.name;
         let mut text: String = what.lines().map(|line| format!("{name}: {line}\n")).collect();
-        // (GNU tools do not, for a value that is out of its range.)
+        // (GNU tools do not print this for a value out of range.)
         if !what.starts_with("invalid length") {
             text.push_str(&format!("Try '{name} --help' for more information.\n"));
         }
         Parsed::Wrong(text)
     }
 
-    /// What all of its command lines have in common.
+    /// Sets the fields that are the same for all its command lines.
     fn args(self, args: Args) -> Args {
         // (Malformed lines fail only with --strict.)
         Args { applet: Some(self), lenient: !args.strict, ..args }
@@ -246,7 +246,7 @@ impl Applet {
         }
     }
 
-    /// The digest length of b2sum in bytes, if it is requested. (0 bits are the default.)
+    /// Returns the digest length of b2sum in bytes, if requested. (0 bits mean the default.)
     fn length_of(&self, matches: &ArgMatches) -> Result<Option<u64>, String> {
         let asked = matches.try_get_one::<String>("length").ok().flatten();
         let Some(text) = asked else { return Ok(None) };
@@ -263,7 +263,7 @@ impl Applet {
         }
     }
 
-    /// What is wrong with a command line, in the words of GNU tools.
+    /// Describes a command-line error in the words of GNU tools.
     fn what_is_wrong(&self, error: &clap::Error) -> String {
         let named = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(named)) => named.as_str(),
@@ -291,7 +291,7 @@ impl Applet {
         }
     }
 
-    /// The long options that start like that, quoted.
+    /// Returns the long options that start with `start`, quoted.
     fn possible(&self, start: &str) -> Vec<String> {
         let mut command = self.command();
         command.build();

@@ -115,9 +115,9 @@ fn sound(folder: &Path) -> &'static [u8] {
 
 /// Whatever an index file and a journal beside it contain: an error, or no record, or the right one.
 ///
-/// The first byte tells what the others are. 0: the file. 1: the journal of a sound index. Else: changes of a sound
-/// index, each of an offset (two bytes), a length (0 to 3, one byte) and as many bytes; one past the end truncates
-/// the file.
+/// The first byte is the kind of the others. 0: the file. 1: the journal of a sound index. Else:
+/// changes of a sound index, each of an offset (two bytes), a length (0 to 3, one byte) and as many
+/// bytes; one past the end truncates.
 pub(crate) fn index(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     let folder = std::env::temp_dir().join(format!("ringsum-fuzzed-index-{}", std::process::id()));

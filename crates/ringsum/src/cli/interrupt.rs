@@ -1,5 +1,5 @@
-//! The watch thread of a long run: it flushes buffered lines in time, and on Ctrl-C or out of memory prints
-//! what is finished and exits at once.
+//! The watch thread of a long run: it flushes buffered lines in time, and on Ctrl-C or when memory
+//! is exhausted prints the finished results and exits at once.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
@@ -11,13 +11,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{Status, allocator};
 
-/// The exit status of a process that SIGINT ends, as shells report it.
+/// The exit status of a process ended by SIGINT, as reported by shells.
 const INTERRUPTED: i32 = 130;
 
-/// How long printing may take if the reader does not read.
+/// How long printing may take if the output is not read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The eventfd that a signal raises; -1 if no thread waits for it.
+/// The eventfd that a signal raises; -1 if no thread is waiting for it.
 static EVENT: AtomicI32 = AtomicI32::new(-1);
 
 /// How often buffered lines are checked.
@@ -29,7 +29,7 @@ pub(crate) struct Interrupt<'a> {
     event: BorrowedFd<'static>,
     /// Raised by the end of the run.
     end: OwnedFd,
-    /// Called after everything finished was reported.
+    /// Called after all finished jobs are reported.
     flush: &'a (dyn Fn() + Sync),
     /// Called every 100 ms.
     tick: &'a (dyn Fn() + Sync),
@@ -37,20 +37,20 @@ pub(crate) struct Interrupt<'a> {
 
 extern "C" fn on_signal(_: libc::c_int) {
     if !raise() {
-        // The second signal ends the process without waiting.
-        // SAFETY: it is safe in a signal handler.
+        // The second signal exits without waiting.
+        // SAFETY: `_exit` is async-signal-safe.
         unsafe { libc::_exit(INTERRUPTED) };
     }
 }
 
-/// Stops the run, from a signal handler or without memory. Returns false if there is no run, or if it is
-/// being stopped.
+/// Stops the run; called from a signal handler or when memory is exhausted. Returns false if there
+/// is no run, or if it is already being stopped.
 pub(super) fn raise() -> bool {
     let event = EVENT.swap(-1, Ordering::Relaxed);
     if event == -1 {
         return false;
     }
-    // SAFETY: it is safe in a signal handler; errno, which the interrupted code may read, is restored.
+    // SAFETY: `write` is async-signal-safe; errno, for the interrupted code, is restored.
     unsafe {
         let one = 1_u64;
         let errno = *libc::__errno_location();
@@ -61,16 +61,16 @@ pub(super) fn raise() -> bool {
 }
 
 impl<'a> Interrupt<'a> {
-    /// Handles SIGINT, unless it is ignored (as in a background job). `None` if there are no descriptors
-    /// for it.
+    /// Installs a handler for SIGINT, unless the signal is ignored (as in a background job). `None`
+    /// if no descriptors are available.
     pub(crate) fn new(
         flush: &'a (dyn Fn() + Sync),
         tick: &'a (dyn Fn() + Sync),
     ) -> Option<Interrupt<'a>> {
         let new = || eventfd(0, EventfdFlags::CLOEXEC).ok();
         let (event, end) = (new()?.into_raw_fd(), new()?);
-        // SAFETY: it is never closed. A zeroed sigaction is a legal one, and the handler does only what
-        // handlers may.
+        // SAFETY: the descriptor is never closed. A zeroed sigaction is valid, and the handler is
+        // async-signal-safe.
         let event = unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut before);
@@ -100,7 +100,7 @@ impl Watch for Interrupt<'_> {
                 Err(_) => return,
             }
         }
-        // The reader of our output may not be reading. (Without the thread, a second Ctrl-C ends it.)
+        // Our output may not be read. (Without the thread, a second Ctrl-C ends the process.)
         let status = match allocator::is_out_of_memory() {
             true => Status::Failure as i32,
             false => INTERRUPTED,
@@ -128,8 +128,8 @@ impl Drop for Interrupt<'_> {
     }
 }
 
-/// Exits at once: reads in flight end with the process.
+/// Exits at once, without waiting for reads in flight.
 fn exit(status: i32) -> ! {
-    // SAFETY: it does not return, and nothing needs an orderly end.
+    // SAFETY: it does not return, and no clean-up is needed.
     unsafe { libc::_exit(status) }
 }

@@ -1,52 +1,52 @@
-//! The memory limit of the command, and the shares that its own parts have in it.
+//! The memory limit of the command, and how its own parts divide it.
 //!
 //! | share | part |
 //! |---|---|
 //! | 1/8 | files that are hashed one at a time |
-//! | 1/16 each | names that are looked up ahead; directories that are read ahead; one directory |
-//! | 1/4 | names that are kept for `--report-unlisted` |
+//! | 1/16 each | names looked up ahead; directories read ahead; one directory |
+//! | 1/4 | names kept for `--report-unlisted` |
 //!
-//! The scheduler of the library has most of the rest. What is not counted (stacks, the allocator's
-//! overhead, SQLite) fits in what is unused: hardly ever are all shares in use at once. `docs/limits.md` has
-//! measurements.
+//! The scheduler of the library uses most of the rest. Memory that is not counted (stacks,
+//! allocator overhead, SQLite) fits into the unused parts, because the shares are hardly ever all
+//! used at once. `docs/limits.md` has measurements.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Memory of the process itself, in bytes: code, libraries, and stacks. (It uses 4 MiB after hashing a small
+/// Memory of the process itself, in bytes: code, libraries, and stacks. (It uses 4 MiB for a small
 /// file.)
 pub(crate) const PROCESS_BYTES: u64 = 4 << 20;
 
-/// A machine or control group with less than this limits the command, in bytes: by itself it takes 60 MiB
-/// for a million files on one device.
+/// On a machine or in a control group with less than this, the command limits itself, in bytes:
+/// without a limit it takes 60 MiB for a million files on one device.
 const SMALL_BYTES: u64 = 512 << 20;
 
-/// Default share of names that are looked up ahead, in bytes.
+/// Default share of names looked up ahead, in bytes.
 const NAMES_BYTES: u64 = 16 << 20;
 
-/// Default share of directories that were read ahead, in bytes: 32,768 entries with names of 30 bytes.
+/// Default share of directories read ahead, in bytes: 32,768 entries with names of 30 bytes.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// Default share of one directory, in bytes: 2 million entries. A larger one is read in several passes,
-/// which takes longer.
+/// Default share of one directory, in bytes: 2 million entries. A larger directory is read in
+/// several passes, which takes longer.
 const LISTING_BYTES: u64 = 128 << 20;
 
-/// A thread that looks up names or reads directories takes this much of a limited memory, in bytes: its
+/// Share of a limited memory per thread that looks up names or reads directories, in bytes: its
 /// stack, and 64 KiB for entries.
 const THREAD_BYTES: u64 = 1 << 20;
 
 /// The least memory that a plan accepts, in bytes.
 const PLAN_BYTES_MIN: u64 = 256 << 10;
 
-/// The least limit of a run, in bytes: with less, nothing would work.
+/// The least limit of a run, in bytes.
 const LIMIT_BYTES_MIN: u64 = 2 << 20;
 
-/// An address space of this size is plenty, in bytes: beyond it, `RLIMIT_AS` is no limit.
+/// `RLIMIT_AS` of at least this many bytes counts as no limit.
 const ADDRESS_SPACE_PLENTY: u64 = 4 << 30;
 
-/// Of a limited address space, blocks and queues get one part in this many: stacks of 2 MiB take most.
+/// Divisor of a limited address space for blocks and queues: stacks of 2 MiB take most of the rest.
 const ADDRESS_SPACE_SHARE: u64 = 8;
 
 /// The shares of the command's own parts.
@@ -56,7 +56,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// `limit_bytes`: [`blockring::Memory::limit_bytes`] of the run.
+    /// Creates the shares of `limit_bytes`: [`blockring::Memory::limit_bytes`] of the run.
     pub(crate) fn of(limit_bytes: Option<u64>) -> Shares {
         Shares { limit_bytes }
     }
@@ -65,46 +65,46 @@ impl Shares {
         self.limit_bytes.map_or(default, |bytes| (bytes / divisor).min(default)) as usize
     }
 
-    /// Files that are hashed one at a time.
+    /// Returns the memory limit for files that are hashed one at a time.
     pub(crate) fn separate_bytes(self) -> Option<u64> {
         self.limit_bytes.map(|bytes| (bytes / 8).max(PLAN_BYTES_MIN))
     }
 
-    /// Names that are looked up ahead.
+    /// Returns the share of names looked up ahead, in bytes.
     pub(crate) fn names_bytes(self) -> usize {
         self.part(16, NAMES_BYTES)
     }
 
-    /// [`WalkOptions::ahead_bytes`](ringsum::files::walk::WalkOptions::ahead_bytes).
+    /// Returns [`WalkOptions::ahead_bytes`](ringsum::files::walk::WalkOptions::ahead_bytes).
     pub(crate) fn ahead_bytes(self) -> usize {
         self.part(16, AHEAD_BYTES)
     }
 
-    /// [`WalkOptions::listing_bytes`](ringsum::files::walk::WalkOptions::listing_bytes).
+    /// Returns [`WalkOptions::listing_bytes`](ringsum::files::walk::WalkOptions::listing_bytes).
     pub(crate) fn listing_bytes(self) -> usize {
         self.part(16, LISTING_BYTES)
     }
 
-    /// Names that are kept until the end of a run, if there is a limit.
+    /// Returns the share of names kept until the end of a run, in bytes, if there is a limit.
     pub(crate) fn kept_bytes(self) -> Option<u64> {
         self.limit_bytes.map(|bytes| bytes / 4)
     }
 
-    /// The number of threads with little to do, of `most`, that there is memory for.
+    /// Returns how many of `most` mostly idle threads fit in memory: at least 1.
     pub(crate) fn threads(self, most: usize) -> usize {
         let fitting = |bytes: u64| most.min((bytes / THREAD_BYTES).max(1) as usize);
         self.limit_bytes.map_or(most, fitting)
     }
 }
 
-/// Bytes that a name takes until its file is reported, at most: as given, as shown, and as a path.
+/// Most bytes that a name takes until its file is reported: as given, as shown, and as a path.
 pub(crate) fn name_bytes(path: &Path) -> usize {
     3 * path.as_os_str().len() + size_of::<ringsum::files::InputFile>()
 }
 
-/// The memory limit of a run over many files: the explicit one, or half of what the machine has or the
-/// control group may have, if that is little; but no more than a part of the address space, if that is
-/// limited.
+/// Returns the memory limit of a run over many files: the explicit one, or else half of the memory
+/// of the machine or control group if that is small; but at most a part of the address space, if
+/// that is limited.
 pub(crate) fn limit(explicit: Option<u64>) -> Option<u64> {
     let least = explicit.or_else(detect).into_iter().chain(address_space()).min();
     least.map(|bytes| bytes.max(LIMIT_BYTES_MIN))
@@ -119,12 +119,12 @@ fn detect() -> Option<u64> {
     (most < SMALL_BYTES).then(|| (most / 2).saturating_sub(PROCESS_BYTES))
 }
 
-/// `RLIMIT_AS`, if it leaves little address space.
+/// Returns `RLIMIT_AS` if it is below 4 GiB.
 pub(crate) fn address_space_limit() -> Option<u64> {
     getrlimit(Resource::As).current.filter(|limit| *limit < ADDRESS_SPACE_PLENTY)
 }
 
-/// A part of the address space that is free now, if it is limited.
+/// Returns a part of the free address space, if it is limited.
 fn address_space() -> Option<u64> {
     let limit = address_space_limit()?;
     let text = fs::read_to_string("/proc/self/statm").ok()?;
@@ -133,8 +133,8 @@ fn address_space() -> Option<u64> {
     Some(limit.saturating_sub(used) / ADDRESS_SPACE_SHARE)
 }
 
-/// The least limit of the control groups of a process, by the text of `/proc/self/cgroup`, in bytes. `read`
-/// returns the content of a file.
+/// Returns the least memory limit of the control groups in `groups`, the text of
+/// `/proc/self/cgroup`, in bytes. `read` returns the content of a file.
 fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -148,7 +148,7 @@ fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
         };
         let group = Path::new(group.unwrap_or_default());
         let names = group.components().filter(|part| matches!(part, Component::Normal(_)));
-        // Limits of parent groups count, too. (In a container the root is often its own group.)
+        // Limits of parent groups apply, too. (In a container the root is often its own group.)
         let group: PathBuf = Path::new(root).components().chain(names).collect();
         let above = group.ancestors().take_while(|path| path.starts_with(root));
         let limits = above.filter_map(|path| read(&path.join(file))?.trim().parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! The command: arguments in, one job, an exit status out.
+//! The command: parses the arguments, runs one operation, and returns an exit status.
 
 mod allocator;
 mod applet;
@@ -35,12 +35,12 @@ enum Status {
     Usage = 2,
 }
 
-/// Everything after the start of the process.
+/// Runs the command line. Returns the exit status.
 fn command(line: Vec<OsString>) -> u8 {
     let messages = Messages::new(line.first().map_or("".as_ref(), |name| name));
     let status = match run(line, &messages) {
         Ok(status) => status,
-        // The reader of our output has closed it: `ringsum * | head` is not a failure.
+        // The reader of our output has closed it: `ringsum * | head` is not an error.
         Err(error) if error.downcast_ref().is_some_and(OutputError::reader_left) => Status::Success,
         Err(error) => {
             messages.say(&error);
@@ -67,7 +67,7 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
     match Args::parse_from_line(line) {
         Ok(args) => run_with(&args, messages),
         Err(error) if error.use_stderr() => {
-            // The first paragraph says what is wrong; one line is enough for it.
+            // The first paragraph describes the error; print it on one line.
             let text = error.to_string();
             let what = text.split("\n\n").next().unwrap_or_default();
             let what: Vec<_> = what.lines().map(str::trim).collect();

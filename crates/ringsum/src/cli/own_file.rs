@@ -1,4 +1,4 @@
-//! Recognizing the run's own files in a tree, by whatever path the walk reaches them.
+//! Recognizes the run's own files in a tree, whatever path the walk reaches them by.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,7 +14,7 @@ pub(crate) struct OwnFile {
 }
 
 impl OwnFile {
-    /// `None` if it is not a regular file.
+    /// Returns `None` if it is not a regular file.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<OwnFile> {
         let stat = rustix::fs::fstat(fd).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
@@ -22,8 +22,8 @@ impl OwnFile {
         Some(OwnFile { fd, device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// Whether an entry is this file: by device and inode, as also bind mounts show them. An overlayfs has
-    /// a device number of its own: through it, a file is recognized by its inode, birth time and size.
+    /// Whether an entry is this file: by device and inode, which bind mounts preserve. An overlayfs
+    /// has its own device number; through it, inode, birth time and size identify a file.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
         if entry.inode() != self.inode {
             return false;
@@ -51,6 +51,6 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, (i64, u32), u64)> {
 fn is_overlayfs(fd: BorrowedFd<'_>) -> bool {
     /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
     const OVERLAYFS: u32 = 0x794c_7630;
-    // (Through a descriptor that only names a path, too.)
+    // (Works with an `O_PATH` descriptor, too.)
     rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type as u32 == OVERLAYFS)
 }

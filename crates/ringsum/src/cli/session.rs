@@ -1,4 +1,4 @@
-//! One invocation: what all commands share, and hashing one input.
+//! One invocation: the state shared by all commands, and hashing one input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,13 +20,13 @@ use super::output::statistics::Totals;
 use super::output::{Messages, Output, To};
 use super::settings::Settings;
 
-/// When a file that changed is read again. An editor, or a program that replaces a file, is done within
-/// milliseconds; for a program that writes for longer, each delay is twice the one before, up to the time
-/// that users wait for a prompt.
+/// Delay before a file that changed is read again. An editor, or a program that replaces a file,
+/// finishes within milliseconds; for a program that writes for longer, the delay doubles each time,
+/// up to the time that users wait for a prompt.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(8);
 
-/// How every trace starts, and hardly any other file.
+/// Start of every trace, and of hardly any other file.
 const TRACE_START: &[u8] = b"[\n{\"pid\":";
 
 /// One invocation.
@@ -70,7 +70,7 @@ impl From<DigestError> for Failure {
 impl<'a> Session<'a> {
     /// # Errors
     ///
-    /// Standard output is closed, the key cannot be read, or the trace cannot be written.
+    /// If standard output is closed, the key cannot be read, or the trace cannot be written.
     pub(crate) fn new(
         args: &'a Args,
         mut settings: Settings,
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Removes the progress bar, prints the total statistics, and writes the trace to its end.
+    /// Removes the progress bar, prints the total statistics, and completes the trace.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         self.progress.finish();
         if let Some(totals) = &self.totals {
@@ -113,18 +113,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// How to hash many files.
+    /// Returns the options for many files.
     pub(crate) fn options(&self) -> &Options {
         &self.settings.options
     }
 
-    /// How to hash one input.
+    /// Returns the options for one input.
     pub(crate) fn options_for(&self, algorithms: &Algorithms, config: &Config) -> Options {
         let mode = self.settings.options.mode.clone();
         Options { mode, algorithms: *algorithms, config: config.clone() }
     }
 
-    /// How plans of single inputs are made.
+    /// Returns the options for plans of single inputs.
     pub(crate) fn run_options(&self) -> RunOptions<'_> {
         let (tuning, trace) = (self.settings.tuning.as_deref(), self.trace.as_ref());
         RunOptions { tuning, trace, ..RunOptions::default() }
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         self.settings.shares
     }
 
-    /// Whether files can be read together with others.
+    /// Whether files can share readers.
     pub(crate) fn supports_sharing(&self) -> bool {
         let is_plain = self.trace.is_none() && !self.args.list_bad_ranges;
         is_plain && supports_sharing(&self.settings.options.config)
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
         Ok(hashed)
     }
 
-    /// Hashes one input, and tries again if the file changed meanwhile and that is requested.
+    /// Hashes one input. If it changes while it is read, retries as `--retry-changed` allows.
     pub(crate) fn hash_with_retries(&self, path: &Path) -> Result<Hashed, Failure> {
         let mut retries = 0;
         loop {
@@ -168,7 +168,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// When to read a file that changed again; standard input cannot be.
+    /// The delay before a changed file is read again; `None` if it is not, as for standard input.
     pub(crate) fn retry_after(&self, path: &Path, retries: u32) -> Option<Duration> {
         let is_retried = retries < self.args.retry_changed && !inputs::is_stdin(path);
         is_retried.then(|| (RETRY_AFTER * (1 << retries.min(30))).min(RETRY_AFTER_MAX))
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         lock(&self.inputs).open_stream(path)
     }
 
-    /// Explains a plan, carries it out, and prints its statistics.
+    /// Prints the plan if requested, runs `hash`, and prints statistics.
     pub(crate) fn carry_out(
         &self,
         plan: &Plan,
@@ -215,7 +215,7 @@ impl<'a> Session<'a> {
         digests
     }
 
-    /// Explains how the files of a device are read.
+    /// Prints the plan for the files of a device if requested.
     pub(crate) fn explain_device(&self, plan: &Plan) {
         if !self.args.explain {
             return;
@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
         self.progress.suspend(|| self.messages.say_of(name, text));
     }
 
-    /// Counts inputs. `is_shared`: they were read together, so that each has no statistics of its own.
+    /// Counts inputs. `is_shared`: they shared readers, and have no statistics of their own.
     pub(crate) fn count_inputs(&self, inputs: u64, is_shared: bool) {
         if let Some(totals) = &self.totals {
             totals.count_inputs(inputs, is_shared);
@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Where checksums are written.
+/// Returns where checksums are written.
 fn destination(args: &Args) -> To<'_> {
     match &args.output {
         Some(path) => To::File(path),
@@ -266,8 +266,8 @@ pub(crate) fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Creates the file of a trace, or overwrites an old trace; nothing else, since a file to hash is easily
-/// named by mistake.
+/// Creates a trace file, or overwrites an old trace, but no other file, because it is easy to name
+/// a file to hash by mistake.
 fn create_trace(path: &Path) -> io::Result<Trace> {
     if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
         let mut start = Vec::new();

@@ -1,4 +1,4 @@
-//! From the command line, the environment and the limits of the process to the settings of a run.
+//! Resolves the command line, the environment and process limits to the settings of a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::memory::{self, PROCESS_BYTES, Shares};
 /// Finds the settings that `ringbench tune` measured on a device.
 type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
 
-/// How to hash and to read.
+/// How to hash and how to read.
 pub(crate) struct Settings {
     pub(crate) options: Options,
     /// The configuration for files that are hashed one at a time.
@@ -26,25 +26,26 @@ pub(crate) struct Settings {
 /// Why the options cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
-    /// They are wrong.
+    /// They are invalid.
     #[error("{0}")]
     Usage(String),
-    /// Mapping is not available.
+    /// Memory mapping is not available.
     #[error("engine mmap: {0}")]
     Mmap(io::Error),
 }
 
 impl Settings {
-    /// The settings for a command line. The mode is the plain hash.
+    /// Returns the settings for a command line. The mode is the regular hash.
     ///
     /// # Errors
     ///
-    /// The options are out of their ranges, or do not fit in the memory limit.
+    /// If the options are out of range, or do not fit in the memory limit.
     pub(crate) fn of(args: &Args) -> Result<Settings, SettingsError> {
         let mut config = args.config();
         if args.engine == Some(EngineKind::Mmap) {
             #[expect(unsafe_code)]
-            // SAFETY: the digest of bytes that change meanwhile is some digest, and is not printed.
+            // SAFETY: bytes that change while hashed only give a wrong digest, which is not
+            // printed.
             let allowed = unsafe { AllowMmap::new() }.map_err(SettingsError::Mmap)?;
             config = config.mmap(allowed);
         }
@@ -77,8 +78,8 @@ impl Settings {
     }
 }
 
-/// The measured settings, which a plan looks up only if they matter: those of a small file never do, and so
-/// cost no system call.
+/// Returns the measured settings. A plan looks them up only if they matter: never for a small file,
+/// which therefore costs no system call.
 fn tuning(args: &Args) -> Option<Box<FindTuning>> {
     if args.no_tuned {
         return None;

@@ -1,10 +1,10 @@
-//! The C `main`: the start of the process.
+//! C's `main`: process start-up.
 //!
 //! Rust's own start-up does the same three things, and others that are not needed (it reads
-//! /proc/self/maps for the stack guard, and sets up a stack for a signal handler): 85 us of the 770 us in
-//! which a 1,000-byte file is hashed. It also opens /dev/null over a closed standard descriptor, but does
-//! not report that: a closed standard output would then swallow everything, and a closed standard input
-//! would be an empty file.
+//! /proc/self/maps for the stack guard, and sets up a stack for a signal handler): 85 us of the 770
+//! us in which a 1,000-byte file is hashed. It also opens /dev/null over a closed standard
+//! descriptor, but does not report that: output to a closed standard output would then be lost
+//! silently, and a closed standard input would look like an empty file.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
@@ -12,15 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
-/// Bit N is set when descriptor N was closed at the start.
+/// Bit N is set if descriptor N was closed at start-up.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-// SAFETY: the signature is that of C's `main`, whose caller is the C library's start-up.
+// SAFETY: the signature is that of C's `main`, which the C library's start-up code calls.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     fill_closed_descriptors();
-    // A write to a closed pipe, or past the limit on file sizes, fails and does not end the process.
+    // A write to a closed pipe, or past the file size limit, fails instead of ending the process.
     // SAFETY: no other thread runs yet.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
@@ -32,12 +32,12 @@ extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     with_enough_stack(line).into()
 }
 
-/// Least stack of the command, in bytes. The definition of the option parser is one function whose frame takes
-/// more than 512 KiB without optimization; with it, 128 KiB were enough for the whole command.
+/// Least stack of the command, in bytes. The function that defines the command-line parser has a
+/// frame of more than 512 KiB in unoptimized builds; optimized, 128 KiB were enough for everything.
 const STACK_BYTES_MIN: u64 = 2 << 20;
 
-/// Runs the command here, or on a thread if `ulimit -s` leaves too little stack: a stack overflow is a SIGSEGV
-/// without a message. (The check is a system call, 0.1 us.)
+/// Runs the command here, or on a thread if `ulimit -s` leaves too little stack, because a stack
+/// overflow is a SIGSEGV without a message. (The check is a system call, 0.1 us.)
 #[cfg_attr(test, expect(dead_code))]
 fn with_enough_stack(line: Vec<OsString>) -> u8 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
@@ -47,7 +47,7 @@ fn with_enough_stack(line: Vec<OsString>) -> u8 {
     let run = || crate::cli::command(line.clone());
     let builder = thread::Builder::new().stack_size(STACK_BYTES_MIN as usize);
     thread::scope(|scope| match builder.spawn_scoped(scope, run) {
-        // (The status of a panic in Rust's own start-up.)
+        // (As Rust's own start-up does after a panic.)
         Ok(thread) => thread.join().unwrap_or(101),
         Err(_) => run(),
     })
@@ -70,8 +70,8 @@ unsafe fn line(argc: c_int, argv: *const *const c_char) -> Vec<OsString> {
 #[cfg_attr(test, expect(dead_code))]
 fn fill_closed_descriptors() {
     for fd in 0..3 {
-        // SAFETY: F_GETFD takes any number; open takes a C string. The lowest free descriptor is
-        // the one that was found closed.
+        // SAFETY: F_GETFD accepts any number; open takes a C string, and returns the lowest free
+        // descriptor: the closed one.
         unsafe {
             if libc::fcntl(fd, libc::F_GETFD) == -1 {
                 CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
@@ -81,17 +81,17 @@ fn fill_closed_descriptors() {
     }
 }
 
-/// Whether standard input was closed.
+/// Whether standard input was closed at start-up.
 pub(crate) fn stdin_was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed) & 1 != 0
 }
 
-/// Whether standard output was closed.
+/// Whether standard output was closed at start-up.
 pub(crate) fn stdout_was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed) & 2 != 0
 }
 
-/// Whether standard error was closed.
+/// Whether standard error was closed at start-up.
 pub(crate) fn stderr_was_closed() -> bool {
     CLOSED.load(Ordering::Relaxed) & 4 != 0
 }

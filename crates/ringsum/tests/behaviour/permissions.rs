@@ -80,7 +80,7 @@ fn hashed() -> String {
     format!("{}  t/a\n", hex(b"a"))
 }
 
-const WARNING: &str = "warning: whoever can write to an index can hide changes of files";
+const WARNING: &str = "warning: other users can hide changes of files by writing to the index";
 
 #[test]
 fn who_else_can_change_an_index_is_told() {

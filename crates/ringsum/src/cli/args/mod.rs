@@ -1,8 +1,8 @@
-//! The command line as plain values: parsed and checked against each other, but not used.
+//! The command line as plain values: parsed and checked for contradictions, but not used.
 //!
-//! `examples/man-and-completions.rs` makes the man page and the completions from the same definitions.
+//! `examples/man-and-completions.rs` generates the man page and completions from them.
 
-// (With its path, for the example, which includes this file.)
+// (Explicit paths, because the example includes this file.)
 #[path = "parse.rs"]
 mod parse;
 #[path = "values.rs"]
@@ -20,8 +20,7 @@ use self::values::{
 };
 use crate::cli::applet::Applet;
 
-/// From this number of files on, they are hashed in parallel: with fewer, the threads would take longer to
-/// start than they save.
+/// Least number of files hashed in parallel: with fewer, starting threads costs more than it saves.
 const PARALLEL_MIN: usize = 16;
 
 const READING: &str = "I/O options (detected automatically by default)";
@@ -408,7 +407,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The requested algorithms; BLAKE3 by default.
+    /// Returns the requested algorithms; BLAKE3 by default.
     pub(crate) fn algorithms(&self) -> Algorithms {
         let mut requested = self.algorithm.iter().filter_map(|algorithm| match algorithm {
             AlgorithmArg::Is(Algorithm::Blake2b(default)) => {
@@ -424,12 +423,12 @@ impl Args {
         algorithms
     }
 
-    /// Whether to list the algorithms, and do nothing else.
+    /// Whether to only list the algorithms.
     pub(crate) fn lists_algorithms(&self) -> bool {
         self.algorithm.contains(&AlgorithmArg::List)
     }
 
-    /// Length of BLAKE3's output in bytes.
+    /// Returns the length of BLAKE3's output in bytes.
     pub(crate) fn blake3_bytes(&self) -> u64 {
         self.length.unwrap_or(blake3::OUT_LEN as u64)
     }
@@ -445,8 +444,8 @@ impl Args {
         self.pass_through.is_some() || !self.tee.is_empty()
     }
 
-    /// The configuration, as far as options alone determine it: without the environment, the memory limit,
-    /// and permission to map.
+    /// Returns the configuration as far as the options alone determine it: without the environment,
+    /// the memory limit, and permission to map.
     pub(crate) fn config(&self) -> Config {
         Config::default().with(|config| {
             let threads_max = self.num_threads.filter(|&n| n > 0);
@@ -476,20 +475,20 @@ impl Args {
         })
     }
 
-    /// Whether there may be many files, so that they share the memory.
+    /// Whether there may be many files, which then share the memory.
     pub(crate) fn reads_many(&self) -> bool {
         let is_list = self.check || self.files_from.is_some();
         self.recursive || is_list || self.index.is_some() || self.files.len() >= PARALLEL_MIN
     }
 
-    /// Whether a walk sees all cached files of a tree.
+    /// Whether a walk visits all cached files of a tree.
     pub(crate) fn sees_all(&self) -> bool {
         let selects = !self.include.is_empty() || !self.exclude.is_empty() || self.gitignore;
         !selects && !self.one_file_system && !self.follow
     }
 }
 
-/// All but `null`, which reads nothing.
+/// All engines except `null`, which reads nothing.
 const ENGINES: [EngineKind; 6] = [
     EngineKind::IoUring,
     EngineKind::Libaio,

@@ -1,4 +1,4 @@
-//! From the words of a command line to values that go together.
+//! Parses a command line to values that do not contradict each other.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -15,11 +15,11 @@ use super::Args;
 const JSON_LENGTH_MAX: u64 = 1 << 20;
 
 impl Args {
-    /// Parses and checks a whole command line, the program's name included.
+    /// Parses and checks a whole command line, including the program's name.
     ///
     /// # Errors
     ///
-    /// What is wrong with it; or the help or version text, which is not an error.
+    /// The error message; or the help or version text, which is not an error.
     pub(crate) fn parse_from_line(line: Vec<OsString>) -> Result<Args, clap::Error> {
         if let Some(args) = Args::of_names_alone(&line) {
             return Ok(args);
@@ -31,13 +31,13 @@ impl Args {
         Ok(args)
     }
 
-    /// The rules that the parser does not know.
+    /// Checks rules that the parser does not cover.
     fn check_combinations(&self) -> Result<(), &'static str> {
         let has_names = !self.files.is_empty() || self.recursive;
         let reads_stdin =
             |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
         let has_files = has_names || self.files_from.is_some();
-        // (The parser ignores `requires` if something else conflicts.)
+        // (The parser skips `requires` if other options conflict.)
         let is_of_check = self.quiet
             || self.status
             || self.ignore_missing
@@ -73,7 +73,7 @@ impl Args {
         }
     }
 
-    /// Which options go with which algorithms.
+    /// Checks which options apply to which algorithms.
     fn check_algorithms(&self) -> Result<(), &'static str> {
         let algorithms = self.algorithms();
         let has = |name: &str| algorithms.iter().any(|other| other.name() == name);
@@ -99,8 +99,9 @@ impl Args {
         }
     }
 
-    /// The line `ringsum NAME...`, without any option. Building and running the whole parser for it takes a
-    /// tenth of the time in which a small file is hashed (docs/benchmarks.md).
+    /// Parses the line `ringsum NAME...` without options; `None` for any other. Building and
+    /// running the whole parser for it takes a tenth of the time in which a small file is hashed
+    /// (docs/benchmarks.md).
     pub(crate) fn of_names_alone(line: &[OsString]) -> Option<Args> {
         let names = line.get(1..)?;
         let is_name = |name: &OsString| match name.as_encoded_bytes() {

@@ -1,4 +1,4 @@
-//! The values of options: sizes, rates, priorities, names.
+//! The values of options: sizes, rates, priorities and names.
 
 use std::num::NonZero;
 
@@ -82,7 +82,7 @@ pub(crate) enum AlgorithmArg {
     List,
 }
 
-/// A parser of algorithm names.
+/// Returns a parser of algorithm names.
 pub(crate) fn parse_algorithm() -> impl TypedValueParser<Value = AlgorithmArg> {
     let names = Algorithm::ALL.map(Algorithm::name).into_iter().chain(["list"]);
     PossibleValuesParser::new(names)
@@ -101,7 +101,7 @@ pub(crate) enum When {
     Never,
 }
 
-/// A parser of the names of `values`, which help and completions show.
+/// Returns a parser for the names of `values`, which help and completions list.
 pub(crate) fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
     values: [T; N],
     name: fn(T) -> &'static str,
@@ -120,8 +120,8 @@ pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| range.to_owned())
 }
 
-/// Least memory limit of the command, in bytes: half of it for the process itself. (100,000 files took 5.9
-/// to 7.4 MiB with it, on one thread for small files: nothing is left to save.)
+/// Least memory limit of the command, in bytes: half of it for the process itself. (With it,
+/// 100,000 files took 5.9 to 7.4 MiB, on one thread for small files: that is the floor.)
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 << 20;
 
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
@@ -134,8 +134,8 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(pub(crate) String);
 
-/// Longest glob, in bytes: as long as a path can be. A compiled glob takes some hundred times its length,
-/// and the compiler recurses into nested braces (50,000 of them overflowed the stack).
+/// Longest glob, in bytes: as long as a path can be. A compiled glob takes a few hundred times its
+/// length, and the compiler recurses into nested braces (50,000 of them overflowed the stack).
 pub(crate) const GLOB_BYTES_MAX: usize = 4096;
 
 pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
@@ -149,8 +149,8 @@ pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(text.to_owned()))
 }
 
-/// A number of bytes with a unit, as in GNU tools: K, M, G, T and KiB, ... are powers of 1024, KB, ... of
-/// 1000. Saturates.
+/// Parses a number of bytes with a unit, as in GNU tools: K, M, G, T and KiB, ... are powers of
+/// 1024; KB, ... of 1000. Saturates.
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -171,14 +171,14 @@ fn parse_size(text: &str) -> Option<u64> {
     Some(number.saturating_mul(base.pow(power)))
 }
 
-/// Bytes per second, at least 1.
+/// Parses a rate in bytes per second, at least 1.
 pub(crate) fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     let rate = text.strip_suffix("/s").unwrap_or(text);
     let bytes = parse_size(rate).and_then(NonZero::new);
     bytes.ok_or_else(|| "not a number of bytes per second such as 50MiB".to_owned())
 }
 
-/// `idle`, or `best-effort:N`.
+/// Parses `idle`, or `best-effort:N`.
 pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
     let level = match text.split_once(':') {
         None if text == "idle" => return Ok(IoPriority::Idle),

@@ -1,24 +1,24 @@
-//! The index file: the hash of each file and its metadata at that time, kept from run to run in one SQLite
-//! file. This module owns the format of that file and its safety; whether a record is still valid is for
-//! the caller to decide.
+//! The index file: the hash of each file and its metadata at that time, kept from run to run in one
+//! SQLite file. This module owns the format of that file and its safety; the caller decides whether
+//! a record is still valid.
 //!
-//! **Why SQLite.** For 130,244 paths an ordered scan took 14 ms and the file 24 MB, against 42 ms and
-//! 67 MB for redb 3. One look-up at a time it was slower (700 ms against 75 ms), so [`Index::get`] reads
-//! ahead: one range query returns the next rows. Of 200 single bits flipped in a redb file, 8 made it
-//! panic, which ends a program that aborts on panics; SQLite returns errors.
+//! **Why SQLite.** For 130,244 paths an ordered scan took 14 ms and the file 24 MB, against 42 ms
+//! and 67 MB for redb 3. Single look-ups were slower (700 ms against 75 ms), so [`Index::get`]
+//! reads ahead: one range query returns the next rows. Of 200 single bits flipped in a redb file, 8
+//! made it panic, which ends a program that aborts on panics; SQLite returns errors.
 //!
-//! **Why a rollback journal and no WAL.** The index is one whole file between any two transactions: it
-//! can be copied, and read from a directory that cannot be written. A WAL needs memory shared with a
-//! second file, which no network file system provides, writes even to be read, and leaves two more files
-//! after a kill. The advantages of a WAL, fewer syncs and readers beside a writer, are worth little here: a
-//! transaction has thousands of rows and ends within milliseconds, and none stays open while files are
-//! read. SQLite rolls back a transaction that was cut short when it next opens the file.
+//! **Why a rollback journal and not a WAL.** Between transactions the index is one complete file:
+//! it can be copied, and read from a directory that is not writable. A WAL needs memory shared with
+//! a second file, which no network file system provides, writes even to be read, and leaves two
+//! more files after a kill. The advantages of a WAL, fewer syncs and readers beside a writer, are
+//! worth little here: a transaction has thousands of rows and ends within milliseconds, and none
+//! stays open while files are read. SQLite rolls back an interrupted transaction at the next open.
 //!
 //! **Checks.** SQLite has no checksums, so each row has one: a record that does not match it is
 //! [`IndexError::Damaged`]. A damaged page can still hide rows; their files are then read again.
 //!
-//! **Locks.** A read waits 100 ms for another process, and a write not at all: changes wait in memory, up to
-//! [`PENDING_ROWS_LIMIT`], and what does not fit is counted.
+//! **Locks.** A read waits 100 ms for another process, and a write does not wait: changes stay in
+//! memory, up to [`PENDING_ROWS_LIMIT`], and those beyond it are counted.
 
 mod error;
 mod page;
@@ -43,30 +43,30 @@ use rows::{Rows, check};
 /// "rsum": marks a SQLite database as an index, in its header.
 const APPLICATION_ID: i32 = 0x7273_756d;
 
-/// The format that is read and written, in the header as the user version.
+/// The format version that is read and written; in the header as the user version.
 const VERSION: i32 = 1;
 
-/// Changes that are written in one transaction. Filling in 130,244 rows took 500 ms at 512 and 260 ms at
-/// 8192 and at 65,536; one transaction took 3, 15 and 100 ms, in which other processes wait.
+/// Changes written in one transaction. Filling in 130,244 rows took 500 ms at 512 and 260 ms at
+/// 8192 and at 65,536; one transaction, during which other processes wait, took 3, 15 and 100 ms.
 const PENDING_ROWS_MAX: usize = 8192;
 
-/// Most changes that wait for another process to unlock the index.
+/// Most changes held in memory while another process has locked the index.
 const PENDING_ROWS_LIMIT: usize = 4 * PENDING_ROWS_MAX;
 
-/// How long a change waits for others to be written with it: what a killed run loses.
+/// How long a change is held to be written with others: the most that a killed run loses.
 const PENDING_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Most files of a tree that are found to be gone in one run. Records of more stay until a later run.
+/// Most files of a tree that one run finds gone. Records of further files stay until a later run.
 const GONE_MAX: usize = 1 << 16;
 
 /// How long a read waits for another process.
 const READ_WAIT: Duration = Duration::from_millis(100);
 
-/// How long reads do not try again after one that has waited without success, and writes.
+/// Pause of reads and writes after a read has timed out or a write has found a lock.
 const LOCKED_TIME: Duration = Duration::from_secs(1);
 
-/// Time in which a second write to a file may leave its ctime as it is: the clock of a file system ticks
-/// every 1 to 10 ms, that of FAT every 2 s.
+/// Time in which a second write to a file may leave its ctime unchanged: the clock of a file system
+/// ticks every 1 to 10 ms, that of FAT every 2 s.
 const SETTLE_NS: i64 = 2_000_000_000;
 
 const CREATE: &str = "CREATE TABLE file (path BLOB PRIMARY KEY, file_system INTEGER NOT NULL, \
@@ -108,17 +108,17 @@ pub(crate) struct Record {
 /// [`Index::flush`] at the end.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// As on the command line.
+    /// As given on the command line.
     path: PathBuf,
     database: Connection,
-    /// Whether the file was checked: not while another process has locked it.
+    /// Whether the file was checked: it is not while another process has locked it.
     is_ready: bool,
     page: Option<Page>,
     tree: Option<TreeScan>,
-    /// Not yet written; `None` removes.
+    /// Changes not yet written; `None` removes.
     pending: BTreeMap<Vec<u8>, Option<Record>>,
     pending_since: Option<Instant>,
-    /// Changes for which there was no room.
+    /// Changes dropped for lack of room.
     unstored: u64,
     /// When to try again after the index was locked.
     locked_until: Option<Instant>,
@@ -127,7 +127,7 @@ pub(crate) struct Index {
 /// A merge join of the files of a tree with the rows below its root, both in ascending order.
 #[derive(Debug)]
 struct TreeScan {
-    /// `root/`: the start of all paths.
+    /// `root/`: the prefix of all paths.
     prefix: Vec<u8>,
     page: Option<Page>,
     /// The file that was looked up last.
@@ -145,7 +145,7 @@ impl Index {
     /// All but [`IndexError::Busy`]. A file that is not an index, or a damaged one, is left as it is.
     pub(crate) fn open(path: &Path) -> Result<Index, IndexError> {
         let fail = |error| explain(path, "open", error);
-        // (SQLite would not take `:memory:` and `file:...` for files.)
+        // (SQLite does not treat `:memory:` and `file:...` as file names.)
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|error| IndexError::Open(path.into(), error))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -183,8 +183,8 @@ impl Index {
         }
         let (path, database) = (&*self.path, &self.database);
         let fail = |error| explain(path, "open", error);
-        // (Also an index whose creation was killed, of which nothing is left once SQLite has rolled it
-        // back. In one transaction, because it may be being created now.)
+        // (Not an index also if its creation was killed: SQLite has then rolled it back to nothing.
+        // In one transaction, because another process may be creating it now.)
         let reading = database.unchecked_transaction().map_err(fail)?;
         let is_index = identify(path, &reading)?;
         if is_index && !is_whole(path, &reading).map_err(fail)? {
@@ -203,13 +203,13 @@ impl Index {
 
     /// Returns the record of the file at `path`: bytes, absolute.
     ///
-    /// Correct in any order of calls, and fast in ascending order. Changes by another process may be seen
-    /// or not.
+    /// Correct in any order of calls, and fast in ascending order. Changes by other processes may
+    /// be missed.
     ///
     /// # Errors
     ///
-    /// [`IndexError::Damaged`] also for damage to one of the next rows; [`IndexError::Busy`] after 100 ms,
-    /// and then for a second at once.
+    /// [`IndexError::Damaged`] also for damage to one of the next rows; [`IndexError::Busy`] after
+    /// 100 ms, and immediately for the second after that.
     pub(crate) fn get(&mut self, path: &[u8]) -> Result<Option<Record>, IndexError> {
         if self.locked_until.is_some_and(|until| Instant::now() < until) {
             return Err(IndexError::Busy(self.path.clone(), "read"));
@@ -256,16 +256,16 @@ impl Index {
         self.tree = Some(TreeScan { prefix, page: None, last, gone: Vec::new() });
     }
 
-    /// Ends the walk, after which all files below its root were looked up, and removes the records of
-    /// others. Returns their number. What another process adds meanwhile may go too, and its file is then
-    /// read again.
+    /// Ends the walk, by which time all files below its root were looked up, and removes the
+    /// records of all others. Returns their number. Records that another process adds meanwhile may
+    /// be removed too; their files are then read again.
     ///
     /// # Errors
     ///
-    /// As for [`Index::get`], and [`Index::put`].
+    /// As for [`Index::get`] and [`Index::put`].
     pub(crate) fn finish_tree(&mut self) -> Result<u64, IndexError> {
         let Some(mut tree) = self.tree.take() else { return Ok(0) };
-        // The byte after the slash sorts after all that starts with `root/`.
+        // The byte after the slash sorts after every path that starts with `root/`.
         let mut end = tree.prefix.clone();
         end.pop();
         end.push(b'0');
@@ -275,7 +275,7 @@ impl Index {
         Ok(gone)
     }
 
-    /// Reads on up to the row of `path`, or the next one, and notes all rows before it.
+    /// Reads up to the row of `path`, or the next one, and notes all rows before it as gone.
     fn pass_up_to(&mut self, tree: &mut TreeScan, path: &[u8]) -> Result<(), IndexError> {
         loop {
             if let Some(page) = &mut tree.page {
@@ -292,7 +292,7 @@ impl Index {
                 Some(page) => (page.rows.last_path().unwrap_or(&tree.last), page.rows.len() * 2),
                 None => (&*tree.last, PAGE_ROWS_MIN),
             };
-            // The next path after `last`.
+            // The smallest path after `last`.
             let from = [last, b"\0"].concat();
             tree.page = Some(self.load(from, rows.min(page::PAGE_ROWS_MAX))?);
         }
@@ -336,7 +336,7 @@ impl Index {
         Ok(())
     }
 
-    /// Changes that are not in the file: those that are pending, and those for which there was no room.
+    /// The number of changes not in the file: pending ones, and those dropped for lack of room.
     pub(crate) fn unstored(&self) -> u64 {
         self.unstored + self.pending.len() as u64
     }
@@ -345,8 +345,8 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// [`IndexError::ReadOnly`], [`IndexError::Busy`] and others; the changes are then still pending, and
-    /// the index as it was.
+    /// [`IndexError::ReadOnly`], [`IndexError::Busy`] and others; the changes are then still
+    /// pending, and the index is unchanged.
     pub(crate) fn flush(&mut self, wait: Duration) -> Result<(), IndexError> {
         if self.pending.is_empty() {
             return Ok(());
@@ -369,7 +369,7 @@ impl Index {
         Ok(())
     }
 
-    /// Reads rows from `from` on.
+    /// Reads up to `rows_max` rows, starting at `from`.
     fn load(&self, from: Vec<u8>, rows_max: usize) -> Result<Page, IndexError> {
         let rows = page(&self.database, &from, rows_max)
             .map_err(|error| explain(&self.path, "read", error))?;
@@ -385,11 +385,11 @@ impl Index {
     }
 }
 
-/// Whether a file with this ctime may be recorded if reading it began at `began_ns`, both in nanoseconds
-/// since 1970 by the same clock.
+/// Whether a file with this ctime may be recorded if reading it began at `began_ns`, both in
+/// nanoseconds since 1970 by the same clock.
 ///
-/// Not within 2 s: a write in the same tick of the clock would leave the times as they are. Nor with a
-/// ctime in the future.
+/// False within 2 s, because a write in the same tick of the clock would leave the times unchanged,
+/// and for a ctime in the future.
 pub(crate) fn is_settled(ctime_ns: i64, began_ns: i64) -> bool {
     began_ns.saturating_sub(ctime_ns) >= SETTLE_NS
 }
@@ -399,7 +399,7 @@ fn is_something(path: &Path) -> Result<bool, IndexError> {
     let index = path.to_path_buf();
     match path.metadata() {
         Ok(metadata) if !metadata.is_file() => Err(IndexError::NotAFile(index)),
-        // (SQLite takes one byte for an empty file; its header has 100.)
+        // (SQLite treats a file of one byte as empty; its header has 100.)
         Ok(metadata) if (1..100).contains(&metadata.len()) => Err(IndexError::NotADatabase(index)),
         Ok(metadata) => Ok(metadata.len() > 0),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match directory(path) {
@@ -417,12 +417,12 @@ fn directory(path: &Path) -> PathBuf {
     }
 }
 
-/// Makes sure that the file is an index before SQLite opens it as one, which for another program's
-/// database could roll back a transaction or merge a WAL into it.
+/// Verifies that the file is an index before SQLite opens it as one, which could roll back a
+/// transaction of another program's database or merge a WAL into it.
 ///
-/// SQLite reads the header as that of a file that never changes: without locks, without looking at its
-/// journal, and so without a write. (We do not read it ourselves because closing a file releases the locks
-/// that this process has on it: <https://sqlite.org/howtocorrupt.html>, 2.2.)
+/// SQLite reads the header as that of an immutable file: without locks, without looking for a
+/// journal, and so without a write. (We do not read it ourselves because closing a file releases
+/// the locks that this process has on it: <https://sqlite.org/howtocorrupt.html>, 2.2.)
 fn probe(path: &Path, absolute: &Path) -> Result<(), IndexError> {
     let mut name = String::from("file://");
     for &byte in absolute.as_os_str().as_bytes() {
@@ -442,7 +442,7 @@ fn probe(path: &Path, absolute: &Path) -> Result<(), IndexError> {
         _ => explain(path, "open", error),
     };
     let database = Connection::open_with_flags(name, flags).map_err(fail)?;
-    // A database may be shorter than its header says while another process makes it longer; this lets
+    // While another process extends a database, it may be shorter than its header says; this lets
     // SQLite read such a header. Nothing is written.
     database.pragma_update(None, "writable_schema", true).map_err(fail)?;
     // (First, so that a file that is not a database is not called a damaged index.)
@@ -453,13 +453,13 @@ fn probe(path: &Path, absolute: &Path) -> Result<(), IndexError> {
     }
 }
 
-/// The application id and the version of the format.
+/// Returns the application id and the format version.
 fn header(database: &Connection) -> rusqlite::Result<(i32, i32)> {
     let value = |name| database.pragma_query_value(None, name, |row| row.get(0));
     Ok((value("application_id")?, value("user_version")?))
 }
 
-/// Whether it is an index; if not, it is an empty database. For a database that does not change meanwhile.
+/// Returns true for an index, false for an empty database. It must not change meanwhile.
 fn identify(path: &Path, database: &Connection) -> Result<bool, IndexError> {
     let fail = |error| explain(path, "open", error);
     let is_blank = || Ok(!database.prepare("SELECT 1 FROM sqlite_schema")?.exists([])?);
@@ -474,15 +474,15 @@ fn identify(path: &Path, database: &Connection) -> Result<bool, IndexError> {
     }
 }
 
-/// Whether the file has all of its pages: SQLite would take the missing part of one for zeros. For a
-/// transaction, in which no other process makes it longer.
+/// Whether the file has all of its pages: SQLite would read the missing part of one as zeros. Call
+/// it in a transaction, so that no other process extends the file.
 fn is_whole(path: &Path, database: &Connection) -> rusqlite::Result<bool> {
     let value = |name| database.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let bytes = value("page_size")? * value("page_count")?;
     Ok(path.metadata().is_ok_and(|metadata| i64::try_from(metadata.len()) == Ok(bytes)))
 }
 
-/// Creates the table, unless another process did meanwhile.
+/// Creates the table, unless another process has just done so.
 fn create(path: &Path, database: &Connection) -> Result<(), IndexError> {
     let fail = |error| explain(path, "create", error);
     let transaction = begin(database).map_err(fail)?;
@@ -494,7 +494,8 @@ fn create(path: &Path, database: &Connection) -> Result<(), IndexError> {
     transaction.commit().map_err(fail)
 }
 
-/// Begins to write. Immediate: a transaction that began by reading could not wait for another writer.
+/// Begins a write transaction. Immediate: one that began by reading could not wait for another
+/// writer.
 fn begin(database: &Connection) -> rusqlite::Result<Transaction<'_>> {
     Transaction::new_unchecked(database, TransactionBehavior::Immediate)
 }

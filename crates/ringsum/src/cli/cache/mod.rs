@@ -19,30 +19,30 @@ use self::index::{IndexError, is_settled};
 use crate::cli::own_file::OwnFile;
 use crate::cli::session::{Session, lock};
 
-/// How long the end of a run waits for another process to unlock the index; and of an interrupted one.
+/// How long a run waits at its end, or when interrupted, for another process to unlock the index.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
 const INTERRUPTED_WAIT: Duration = Duration::from_millis(500);
 
-/// The files that SQLite makes beside a database.
+/// Suffixes of the files that SQLite creates beside a database.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// The hash cache of a run.
 pub(crate) struct HashCache {
     index: Mutex<Index>,
-    /// The index itself, and its path in the tree, once a walk has found it there.
+    /// Identity of the index itself, and its path in the tree once a walk has found it there.
     own: Option<OwnFile>,
     own_path: Mutex<Option<Vec<u8>>>,
-    /// Everything is read, and compared with its record.
+    /// `--verify-index`: every file is read and compared with its record.
     verifies: bool,
-    /// Ids of file systems by device number, which may be another one after the next boot. `None` for file
-    /// systems whose files change without notice.
+    /// Ids of file systems by device number, which may change with the next boot. `None` for file
+    /// systems whose files change without a change of metadata.
     file_systems: Mutex<HashMap<u64, Option<u64>>>,
     counts: Mutex<Counts>,
     /// The first error of the index.
     failed: Mutex<Option<IndexError>>,
 }
 
-/// The outcome for files, in numbers.
+/// Numbers of files by outcome.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     unchanged: u64,
@@ -87,7 +87,7 @@ impl HashCache {
         let index = Index::open(path)?;
         if let Some(weakness) = index::weakness(path) {
             let text = format!(
-                "warning: whoever can write to an index can hide changes of files: {weakness}"
+                "warning: other users can hide changes of files by writing to the index: {weakness}"
             );
             session.say_of(path.as_os_str().as_bytes(), &text);
         }
@@ -110,9 +110,9 @@ impl HashCache {
         path.into_os_string().into_vec()
     }
 
-    /// The start of the keys of all files of a tree, before a slash.
+    /// The prefix of the keys of all files of a tree, before a slash.
     pub(crate) fn key_of_tree(root: &Path) -> Vec<u8> {
-        // By whatever name a tree is walked, its files have one key each.
+        // Resolved, so that a file has one key whatever name its tree is walked by.
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         match root.as_os_str().as_bytes() {
             b"/" => Vec::new(),
@@ -120,8 +120,8 @@ impl HashCache {
         }
     }
 
-    /// Whether an entry of a tree is the index itself or one of SQLite's files beside it, which change
-    /// meanwhile.
+    /// Whether an entry of a tree is the index itself or one of SQLite's files beside it, which
+    /// change during the run.
     pub(crate) fn is_own(&self, entry: &Entry) -> bool {
         if self.own.as_ref().is_some_and(|own| own.is(entry)) {
             // (Its companions come after it in the order of the walk.)
@@ -136,7 +136,7 @@ impl HashCache {
         lock(&self.own_path).as_deref() == path.strip_suffix(end.as_bytes())
     }
 
-    /// Whether the index has failed: then it is left as it is.
+    /// Whether the index has failed; it is then no longer used.
     fn has_failed(&self) -> bool {
         lock(&self.failed).is_some()
     }
@@ -150,7 +150,7 @@ impl HashCache {
         lock(&self.index).start_tree(&HashCache::key_of_tree(root));
     }
 
-    /// All files of the tree were looked up: removes the records of others.
+    /// Call when all files of the tree were looked up: removes the records of all others.
     pub(crate) fn finish_tree(&self) {
         if self.has_failed() {
             return;
@@ -163,7 +163,7 @@ impl HashCache {
         }
     }
 
-    /// Looks up a file. Fast in the order of keys; a locked index is a miss.
+    /// Looks up a file. Fast in ascending order of keys; a locked index is a miss.
     pub(crate) fn look_up(&self, key: Vec<u8>) -> CacheEntry {
         let record = match self.has_failed() {
             true => None,
@@ -177,7 +177,7 @@ impl HashCache {
         CacheEntry { key, record, began_ns: now_ns() }
     }
 
-    /// The hash of a file that has not changed.
+    /// Returns the recorded hash of an unchanged file.
     pub(crate) fn cached(
         &self,
         entry: &CacheEntry,
@@ -196,7 +196,7 @@ impl HashCache {
         let metadata = hashed.fingerprint.as_ref();
         let metadata =
             metadata.and_then(|fingerprint| self.metadata(entry, hashed.device, fingerprint));
-        // Nothing would show that its contents have changed.
+        // Changes of its contents could not be detected.
         let Some(metadata) = metadata else { return Verdict::Fine };
         let mut counts = lock(&self.counts);
         if hashed.is_cached {
@@ -237,12 +237,13 @@ impl HashCache {
         lock(&self.index).flush(INTERRUPTED_WAIT)
     }
 
-    /// Writes everything, and prints what could not be stored and, with `--verify-index`, the counts.
+    /// Writes everything, prints how many changes were not stored and, with `--verify-index`,
+    /// counts.
     ///
     /// # Errors
     ///
-    /// The first error of the index. Not a lock, unless the index is verified: the files are then read again
-    /// next time.
+    /// The first error of the index. A lock is one only if the index is verified: otherwise the
+    /// files are just read again next time.
     pub(crate) fn finish(&self, session: &Session<'_>) -> Result<(), IndexError> {
         if let Some(error) = lock(&self.failed).take() {
             return Err(error);
@@ -285,13 +286,13 @@ impl HashCache {
         })
     }
 
-    /// The id of a file system, by its device number until the next boot; the number itself if it has no id.
-    /// `None` if its files change without their times showing it.
+    /// Returns the id of a file system, cached by its device number, or the number itself if it has
+    /// no id. `None` if its files can change without a change of their times.
     fn file_system(&self, key: &[u8], device: u64) -> Option<u64> {
         if let Some(id) = lock(&self.file_systems).get(&device) {
             return *id;
         }
-        // (The file may be gone by now: then the next one tells.)
+        // (The file may be gone by now: the next one of this device then answers.)
         let kind = rustix::fs::statfs(key).ok()?.f_type as u32;
         let id = rustix::fs::statvfs(key).ok()?.f_fsid;
         let id =
@@ -300,10 +301,10 @@ impl HashCache {
     }
 }
 
-/// Pseudo file systems, whose content the kernel makes up, by the numbers of `linux/magic.h` and of their
-/// own sources: proc, sysfs, debugfs, tracefs, cgroup, cgroup2, securityfs, configfs, bpf, efivarfs, pstore,
-/// selinuxfs, binfmt_misc. And those in memory, where a store into a mapping changes no time: tmpfs, ramfs,
-/// hugetlbfs.
+/// Pseudo file systems, whose content the kernel generates, by the numbers of `linux/magic.h` and
+/// of their own sources: proc, sysfs, debugfs, tracefs, cgroup, cgroup2, securityfs, configfs, bpf,
+/// efivarfs, pstore, selinuxfs, binfmt_misc. And those in memory, where a store into a mapping
+/// changes no time: tmpfs, ramfs, hugetlbfs.
 const CHANGES_WITHOUT_NOTICE: [u32; 16] = [
     0x9fa0,
     0x6265_6572,

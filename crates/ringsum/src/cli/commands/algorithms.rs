@@ -8,13 +8,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::cli::output::{Output, OutputError};
 
-/// Bytes of the sample: it stays in the core's cache, as blocks do.
+/// Size of the sample in bytes: like a block, it stays in the core's cache.
 const SAMPLE_BYTES: usize = 128 << 10;
 
-/// How long each algorithm is measured, at least: the slowest hashes some dozen samples in that time.
+/// Least measuring time per algorithm: the slowest one hashes a few dozen samples in it.
 const SAMPLE_TIME: Duration = Duration::from_millis(15);
 
-/// Prints a line for each.
+/// Prints a line for each algorithm.
 pub(crate) fn print(output: &Output) -> Result<(), OutputError> {
     output.write(b"name      bits  GB/s  resists forgery\n")?;
     let sample: Vec<_> = (0..SAMPLE_BYTES).map(|i| (i % 251) as u8).collect();
@@ -33,7 +33,7 @@ pub(crate) fn print(output: &Output) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Bytes per second of processor time of one core.
+/// Returns the bytes per second of processor time on one core.
 fn rate(algorithm: Algorithm, sample: &[u8]) -> f64 {
     let options = Options { algorithms: algorithm.into(), ..Options::default() };
     // (Warms up.)
@@ -49,7 +49,7 @@ fn rate(algorithm: Algorithm, sample: &[u8]) -> f64 {
     }
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

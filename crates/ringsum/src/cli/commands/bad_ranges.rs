@@ -1,4 +1,4 @@
-//! `--list-bad-ranges`: all ranges of a file that cannot be read; a file that has any gets no digest.
+//! `--list-bad-ranges`: lists the unreadable ranges of a file; a file that has any gets no digest.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use ringsum::files::Hashed;
 
 use crate::cli::session::{DigestError, Session};
 
-/// Hashes a source, or lists the ranges of it that cannot be read: one line for each as it is found, or with
+/// Hashes a source, or lists its unreadable ranges: one line for each as it is found, or with
 /// `--json` in the object.
 pub(crate) fn hash(
     session: &Session<'_>,
@@ -21,7 +21,7 @@ pub(crate) fn hash(
     let progress = |bytes| session.progress.add(bytes);
     if source.len().is_none() || source.is_pseudo() {
         return match source.kind() {
-            // A pseudo file has no medium to fail.
+            // A pseudo file has no storage device that could fail.
             SourceKind::File if source.start() == 0 => {
                 let digests = ringsum::digest_planned(plan, source, options, &progress)?;
                 Ok(Hashed::new(digests, source))

@@ -1,6 +1,6 @@
-//! `ringsum --check LIST...`: hashes the files that checksum files name, and compares.
+//! `ringsum --check LIST...`: hashes the files named in checksum files, and compares.
 //!
-//! Lines on standard output are those of b3sum, warnings at the end those of GNU tools.
+//! Lines on standard output follow b3sum; the closing warnings follow GNU tools.
 //! `docs/check-format.md` specifies both.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use crate::cli::session::Session;
 
 mod messages;
 
-/// The outcome of a check, in numbers.
+/// Counts of outcomes.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     matched: u64,
@@ -37,7 +37,7 @@ struct Counts {
     /// Changed while they were read.
     changed: u64,
     malformed: u64,
-    /// Lists that could not be read, or of which nothing could be verified.
+    /// Lists that could not be read, or with no verified file.
     bad_lists: u64,
     unlisted: u64,
 }
@@ -54,10 +54,10 @@ impl Counts {
     }
 }
 
-/// A line; of one that names a file, with the reason why the file cannot be hashed, if `stat` has told.
+/// A line; if it names a file, with the reason why it cannot be hashed, as far as `stat` shows.
 struct CheckTag(CheckLine, Option<Failure>);
 
-/// Checks every list. One that cannot be read causes a message, and the run continues.
+/// Checks every list. A list that cannot be read is reported, and the run continues.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let default = [Path::new("-").to_owned()];
@@ -88,7 +88,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let malformed = if session.args.lenient { 0 } else { counts.malformed };
     let unread = counts.unreadable + counts.changed;
     let bad = counts.mismatched + unread + counts.bad_lists + malformed + counts.unlisted;
-    // A check that did not come to its end has not succeeded.
+    // A check that did not finish has not succeeded.
     Ok(if bad == 0 && !is_cut_short { Status::Success } else { Status::Failure })
 }
 
@@ -97,7 +97,7 @@ fn check_lists(
     lists: &[PathBuf],
     checker: &mut Checker<'_>,
 ) -> anyhow::Result<()> {
-    // Some 30 lines are worth a thread that looks up names ahead.
+    // About 30 lines justify a thread that looks up names ahead.
     let bytes = |list: &Path| std::fs::metadata(list).map_or(u64::MAX, |metadata| metadata.len());
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
     let threads = (bytes / 4096).min(7) as usize + 1;
@@ -116,8 +116,8 @@ fn check_lists(
     Ok(reported?)
 }
 
-/// The job for a line. The author of the list may be a stranger: a special file, which could block or start
-/// a device when it is opened, is not opened unless that is requested.
+/// Returns the job for a line. The list may be untrusted: a special file, which could block or
+/// start a device when it is opened, is not opened unless `--allow-special` is given.
 fn job_of(session: &Session<'_>, line: CheckLine) -> Job<CheckTag> {
     let CheckLine::File(listed) = &line else {
         return Job { tag: CheckTag(line, None), file: None };
@@ -134,7 +134,7 @@ fn job_of(session: &Session<'_>, line: CheckLine) -> Job<CheckTag> {
         }
         StatResult::File(_) => {
             let what = trees::type_of(path);
-            // (The tool that an applet stands in for has no such option.)
+            // (The tool that the command was invoked as has no such option.)
             let with = if session.args.applet.is_some() { "ringsum --check " } else { "" };
             Err(Failure::Other(format!("it is {what}; {with}--allow-special reads it")))
         }
@@ -148,21 +148,21 @@ fn job_of(session: &Session<'_>, line: CheckLine) -> Job<CheckTag> {
     Job { tag: CheckTag(line, failure), file }
 }
 
-/// The outcome of one list.
+/// Counts of one list.
 #[derive(Debug, Default)]
 struct ListCounts {
     reported: u64,
-    /// Files that were compared, or could not be read: not those that are ignored.
+    /// Files that were compared or could not be read, except ignored ones.
     verified: u64,
     malformed: u64,
     /// Digests whose algorithm is assumed.
     assumed: Assumed,
-    /// Its name and its number of files, once its end was read.
+    /// Its name and its number of files, once its end has been read.
     end: Option<(Vec<u8>, u64)>,
 }
 
-/// Comparisons with digests whose length alone told the algorithm. If none of them matched, they may have
-/// another one.
+/// Comparisons with digests whose algorithm was inferred from their length alone. If none of them
+/// matched, the algorithm may be another one.
 #[derive(Debug, Default)]
 struct Assumed {
     matched: bool,
@@ -171,7 +171,7 @@ struct Assumed {
     algorithm: Option<(Algorithm, usize)>,
 }
 
-/// Compares, and reports.
+/// Compares digests, and reports the results.
 struct Checker<'a> {
     session: &'a Session<'a>,
     counts: Counts,
@@ -179,7 +179,7 @@ struct Checker<'a> {
     total: Counts,
     /// Hints about lists, for the end.
     hints: Vec<(Vec<u8>, String)>,
-    /// Lists by their place.
+    /// Lists by their position.
     lists: HashMap<usize, ListCounts>,
     /// For `--report-unlisted`.
     listed: ListedNames,
@@ -236,7 +236,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Judges a list, if all of it was reported: with `--unordered` its end may come first.
+    /// Reports the result of a list once it is complete: with `--unordered` its end may come first.
     fn end_list(&mut self, place: usize) {
         let Some(ListCounts { reported, verified, assumed, end: Some((list, files)), .. }) =
             self.lists.get(&place)
@@ -253,13 +253,13 @@ impl<'a> Checker<'a> {
         }
         if *verified == 0 {
             self.counts.bad_lists += 1;
-            // As in GNU tools, --status hides that all files are missing, but not that this is no list.
+            // As in GNU tools, --status hides that all files are missing, but not an empty list.
             if !args.status || is_empty {
                 let text = messages::not_verified(args, is_empty);
                 self.session.say_of(messages::list_name(args, list), &text);
             }
         }
-        // (One mismatch among several files is damage, as a rule.)
+        // (A single mismatch among several files is usually damage.)
         if let Assumed { matched: false, mismatched, algorithm: Some((algorithm, bytes)) } = assumed
             && (*mismatched > 1 || *files == 1)
             && !args.status
@@ -294,7 +294,7 @@ impl<'a> Checker<'a> {
             && self.counts.matched == matched
             && !is_ignored
         {
-            // (Other tools then count only matches.)
+            // (Other tools count only matches then.)
             self.lists.entry(place).or_default().verified -= 1;
         }
         self.end_list(place);
@@ -355,7 +355,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Prints `NAME: VERDICT` with the name as it is in the line, or an object.
+    /// Prints `NAME: VERDICT` with the name as written in the line, or an object.
     fn verdict(
         &self,
         listed: &ListedFile,

@@ -1,5 +1,5 @@
-//! `ringsum FILE...`: one line for each input, in the order of the arguments; and for each file of a tree,
-//! in the order of the names.
+//! `ringsum FILE...`: one line per input, in the order of the arguments; for trees, one per file,
+//! in the order of names.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ use crate::cli::output::OutputError;
 use crate::cli::output::print::Printer;
 use crate::cli::session::{Session, lock};
 
-/// Hashes every file. One that cannot be hashed causes a message, and the run continues.
+/// Hashes every file. A file that cannot be hashed is reported, and the run continues.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let args = session.args;
     let is_plain = !args.recursive && args.files_from.is_none() && args.index.is_none();
@@ -62,7 +62,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         };
         match printed {
             Ok(()) => {}
-            // (Failures until then still count.)
+            // (Earlier failures still count.)
             Err(error) if error.reader_left() => break,
             Err(error) => {
                 session.finish()?;
@@ -74,7 +74,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// The number of bytes to hash in `path`: 0 if there is no such file, `None` if it is not known.
+/// The number of bytes to hash in `path`: 0 if there is no such file, `None` if it is unknown.
 pub(super) fn length(path: &Path) -> Option<u64> {
     match inputs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
@@ -104,7 +104,7 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     let result = trees::with_jobs(session, cache.as_ref(), |jobs| {
         let cached = cache.is_some().then_some(&cached as FindCached<'_, Tag>);
         hash_in_parallel(session, jobs, Tag::bytes, cached, report, &|| {
-            // Hashes found until now need not be computed again.
+            // Hashes found so far need not be computed again in the next run.
             if let Some(cache) = &cache {
                 let _ = cache.flush();
             }
@@ -122,8 +122,8 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
 /// See [`FilesOptions::cached`].
 type FindCached<'a, T> = &'a (dyn Fn(&T, u64, &Fingerprint) -> Option<[u8; 32]> + Sync);
 
-/// Runs jobs with the options of a session. `tag_bytes` returns the memory of a tag; `interrupted` is called
-/// before Ctrl-C ends the process.
+/// Runs jobs with the options of a session. `tag_bytes` returns the memory of a tag; `interrupted`
+/// is called before Ctrl-C ends the process.
 pub(super) fn hash_in_parallel<T: Send>(
     session: &Session<'_>,
     jobs: impl Iterator<Item = Option<Job<T>>>,
@@ -139,7 +139,7 @@ pub(super) fn hash_in_parallel<T: Send>(
     let retry_after = |job: &Job<T>, retries| {
         let path = match &job.file.as_ref()?.location {
             Location::Path(path) => path,
-            // (No entry of a directory is standard input.)
+            // (An entry of a directory is never standard input.)
             Location::Entry(_) => Path::new(""),
         };
         session.retry_after(path, retries)
@@ -170,7 +170,7 @@ pub(super) fn hash_in_parallel<T: Send>(
         interrupted();
     };
     let tick = || {
-        // (The next line meets the same error.)
+        // (The next line fails with the same error.)
         let _ = session.output.flush_old();
     };
     let interrupt = Interrupt::new(&flush, &tick);
@@ -180,7 +180,7 @@ pub(super) fn hash_in_parallel<T: Send>(
     result
 }
 
-/// Hashes a file that does not share readers with others.
+/// Hashes a file that does not share readers.
 fn hash_one(session: &Session<'_>, file: Option<&InputFile>) -> Result<Hashed, Failure> {
     let Some(file) = file else {
         return Err(Failure::Other("there is nothing to read".to_owned()));
@@ -204,10 +204,10 @@ struct Reporter<'a> {
     printer: Printer<'a>,
     cache: Option<&'a HashCache>,
     tree: TreeDigest,
-    /// A part of the tree is not available, so that it has no digest.
+    /// Whether a part of the tree is not available, so that it has no digest.
     is_broken: bool,
     failed: u64,
-    /// Failures because of changes.
+    /// Failures caused by changes.
     changed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the command does: one file each.
+//! The operations of the command, one file each.
 
 pub(crate) mod algorithms;
 pub(crate) mod bad_ranges;

@@ -1,4 +1,4 @@
-//! `--pass-through` and `--tee`: hashing one input while it is copied.
+//! `--pass-through` and `--tee`: hashes one input while copying it.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::cli::output::print::Printer;
 use crate::cli::session::{DigestError, Session};
 use crate::cli::{Status, start};
 
-/// Hashes the input while it is copied. If not all of it could be copied, its digest is not printed.
+/// Hashes the input while copying it. If not all of it could be copied, its digest is not printed.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let path = session.args.files.first().map_or(Path::new("-"), |path| path);
     let name = path.as_os_str().as_bytes();
@@ -31,7 +31,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         Ok(digests) => (Ok(Hashed::new(digests, &source)), Status::Success),
         Err(error) => (Err(error), Status::Failure),
     };
-    // (Even of an input that failed, the copies are as long as possible.)
+    // (Even if the input failed, the copies are as long as possible.)
     for error in tee.finish().err().unwrap_or_default() {
         status = Status::Failure;
         session.say_of(error.path.as_os_str().as_bytes(), &error.kind);
@@ -41,7 +41,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         Err(error) => report(session, &printer, name, error),
     };
     match reported {
-        // (The reader of standard output has closed it; the copies are another matter.)
+        // (The reader of standard output has closed it, which does not affect the copies.)
         Err(error) if error.reader_left() => {}
         reported => reported?,
     }
@@ -57,7 +57,7 @@ fn report(
     error: ringsum::Error,
 ) -> Result<(), OutputError> {
     match Failure::from(error) {
-        // It is not a failure of the input.
+        // The output failed, not the input.
         Failure::Read(kind @ ErrorKind::Tee { .. }) if !session.args.json => {
             session.progress.suspend(|| session.messages.say(&kind));
             Ok(())
@@ -77,14 +77,14 @@ fn hash(
     let run = RunOptions { tee: Some(tee), ..session.run_options() };
     let plan = ringsum::plan(source, options, &run)?;
     for copy in copies {
-        // Only now, when all options are known to be available. (A pipe cannot be truncated.)
+        // Only now that all options are known to be available. (A pipe cannot be truncated.)
         let _ = copy.set_len(0);
     }
     let progress = |bytes| session.progress.add(bytes);
     session.carry_out(&plan, path, || ringsum::digest_tee(&plan, source, options, tee, &progress))
 }
 
-/// Opens all destinations, and truncates none of them yet: the files are returned once more for that.
+/// Opens all destinations, not truncated; the files are also returned so that the caller can.
 fn open_tee(session: &Session<'_>) -> anyhow::Result<(Tee, Vec<File>)> {
     let args = session.args;
     let (mut tee, mut copies) = (Tee::default(), Vec::new());

@@ -20,14 +20,14 @@ use crate::cli::session::Session;
 /// The names in the checksum files.
 #[derive(Default)]
 pub(super) struct ListedNames {
-    /// Hashes of the names: 16 bytes each, however long the names are. (In a set they took 36.)
+    /// Hashes of the names: 16 bytes each, whatever their length. (In a set they took 36.)
     names: Vec<[u8; 16]>,
     /// Files that are missing.
     missing: Vec<ListedFile>,
     directories: Directories,
     /// Memory in bytes.
     bytes: u64,
-    /// There was no memory for all of them.
+    /// Whether memory was insufficient for all of them.
     is_incomplete: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct ListedNames {
 const MISSING_BYTES: u64 = (2 * size_of::<ListedFile>() + 48) as u64;
 
 impl ListedNames {
-    /// Adds a file. Beyond `bytes_max`, only counts its memory.
+    /// Adds a file. Beyond `bytes_max`, only its memory is counted.
     pub(super) fn add(&mut self, listed: &ListedFile, is_missing: bool, bytes_max: Option<u64>) {
         self.bytes += 16;
         if is_missing {
@@ -57,14 +57,14 @@ impl ListedNames {
     }
 }
 
-/// The directories of names. Names that follow each other are in the same one, as a rule.
+/// Canonical directories of names. Consecutive names are usually in the same one.
 #[derive(Default)]
 struct Directories {
     last: Option<(PathBuf, PathBuf)>,
 }
 
 impl Directories {
-    /// A key that is the same for all ways to write a path: its directory is canonical.
+    /// Returns a key that is the same for all spellings of a path: its directory is canonical.
     fn key_of(&mut self, path: &Path) -> [u8; 16] {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -81,7 +81,7 @@ impl Directories {
     }
 }
 
-/// The outcome, in numbers.
+/// Counts of outcomes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct UnlistedCounts {
     pub(super) unlisted: u64,
@@ -96,8 +96,8 @@ enum Tag {
     Failed(Vec<u8>, String),
 }
 
-/// Walks the directories, and reports each file that is not listed as unlisted, or as one of the missing files
-/// under a new name.
+/// Walks the directories, and reports each unlisted file as unlisted, or as one of the missing
+/// files under a new name.
 pub(super) fn report_unlisted(
     session: &Session<'_>,
     mut listed: ListedNames,
@@ -125,7 +125,7 @@ pub(super) fn report_unlisted(
             }
         }
     }
-    // If no file is missing, none has to be recognized.
+    // If no file is missing, none needs to be recognized.
     let (hashes, is_separate) = (!listed.missing.is_empty(), !session.supports_sharing());
     let mut directories = Directories::default();
     let algorithms = missing.algorithms;
@@ -179,14 +179,14 @@ fn report(
     print(session, name, old)
 }
 
-/// Bytes of a digest that missing files are looked up by.
+/// Bytes of a digest by which missing files are looked up.
 const KEY_BYTES: usize = 4;
 
 /// Missing files by the start of their first digest.
 #[derive(Default)]
 struct Missing<'a> {
     by_digest: HashMap<(Algorithm, [u8; KEY_BYTES]), Vec<&'a ListedFile>>,
-    /// The algorithms that recognize them.
+    /// The algorithms needed to recognize them.
     algorithms: Option<Algorithms>,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// The missing file that has these digests.
+    /// Returns the missing file with these digests.
     fn find(&self, hashed: &Hashed, seek: u64) -> Option<&'a ListedFile> {
         hashed.digests.iter().find_map(|digest| {
             let start = digest.output(seek, KEY_BYTES).unwrap_or_else(|| digest.to_vec());

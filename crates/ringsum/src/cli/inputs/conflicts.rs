@@ -1,4 +1,4 @@
-//! Path conflicts: a file that is written to must not be another input or output of the same run.
+//! Path conflicts: an output file must not be another input or output of the same run.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::args::Args;
 use crate::cli::inputs;
 
-/// The identity of a file that exists, or of one that will be created.
+/// The identity of an existing file, or of one that will be created.
 #[derive(PartialEq, Eq)]
 enum Identity {
     Existing(u64, u64),
@@ -19,12 +19,12 @@ struct Endpoint {
     identity: Identity,
 }
 
-/// Checks that no file that is written to is another endpoint of the same run: it would be truncated before it
-/// is read, or written to twice.
+/// Checks that no output file is another endpoint of the same run: it would be truncated before it
+/// is read, or written twice.
 ///
 /// # Errors
 ///
-/// The two endpoints that are the same file.
+/// Names the two endpoints that are the same file.
 pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     let written = args.output.iter().chain(&args.tee).chain(&args.trace);
     let mut written: Vec<_> = written.filter_map(|path| end_at(path)).collect();
@@ -54,7 +54,7 @@ pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An existing file, unless several endpoints may well write to it.
+/// Returns the endpoint for an existing file; `None` for a device that several endpoints may share.
 fn end_of(name: String, metadata: &Metadata) -> Option<Endpoint> {
     // (A terminal, or /dev/null.)
     let is_shared = metadata.file_type().is_char_device();

@@ -1,4 +1,4 @@
-//! Lists: the lines of checksum files, and names of files. Where lists come from is not known here.
+//! Lists: the lines of checksum files, and names of files, from any reader.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read};
@@ -14,7 +14,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A line of a checksum file.
 pub(crate) enum CheckLine {
-    /// It names a file.
+    /// A line that names a file.
     File(ListedFile),
     Malformed {
         list: Vec<u8>,
@@ -22,12 +22,12 @@ pub(crate) enum CheckLine {
         number: u64,
         why: String,
     },
-    /// The checksum file could not be opened, or not be read to its end.
+    /// The checksum file could not be opened, or not read to its end.
     BadList {
         list: Vec<u8>,
         why: String,
     },
-    /// The end of a checksum file: its place among all, and the number of files that it names.
+    /// The end of a checksum file: its position among all, and the number of files that it names.
     ListEnd {
         list: Vec<u8>,
         place: usize,
@@ -36,7 +36,7 @@ pub(crate) enum CheckLine {
 }
 
 impl CheckLine {
-    /// Memory besides itself, in bytes; of a file, with its name once more as a path.
+    /// Memory besides itself, in bytes; for a file, including a second copy of its name as a path.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             CheckLine::File(file) => {
@@ -52,21 +52,21 @@ impl CheckLine {
     }
 }
 
-/// A file that a checksum file names.
+/// A file named in a checksum file.
 #[derive(Debug, Clone)]
 pub(crate) struct ListedFile {
-    /// The place of its checksum file among all.
+    /// The position of its checksum file among all.
     pub(crate) place: usize,
     pub(crate) line: checkfile::Line,
 }
 
 impl ListedFile {
-    /// The digests that the file should have: at least one.
+    /// Returns the expected digests: at least one.
     pub(crate) fn expected(&self) -> impl Iterator<Item = &Expected> {
         std::iter::once(&self.line.first).chain(&self.line.more)
     }
 
-    /// The algorithms of those.
+    /// Returns the algorithms of the expected digests.
     pub(crate) fn algorithms(&self) -> Algorithms {
         let mut algorithms = Algorithms::from(self.line.first.algorithm);
         algorithms.extend(self.line.more.iter().map(|expected| expected.algorithm));
@@ -92,12 +92,12 @@ impl ListedFile {
     }
 }
 
-/// The digest of one algorithm.
+/// Returns the digest of one algorithm.
 pub(crate) fn digest_of(hashed: &Hashed, algorithm: Algorithm) -> Option<&Digest> {
     hashed.digests.iter().find(|digest| digest.algorithm() == algorithm)
 }
 
-/// The lines of a checksum file, and its end.
+/// An iterator over the lines of a checksum file, and its end.
 pub(crate) struct CheckLines<R> {
     place: usize,
     list: Vec<u8>,
@@ -123,7 +123,7 @@ impl<R: BufRead> CheckLines<R> {
         }
     }
 
-    /// Reads a line, and counts it. Returns false at the end.
+    /// Reads and counts a line. Returns false at the end.
     fn read(&mut self) -> io::Result<bool> {
         let end = self.format.end as u8;
         self.line.clear();
@@ -181,7 +181,7 @@ impl<R: BufRead> Iterator for CheckLines<R> {
     }
 }
 
-/// The names in a list of files.
+/// An iterator over the names in a list of files.
 pub(crate) struct Names<R> {
     input: R,
     /// The byte after each name: a newline, or NUL.
@@ -189,7 +189,7 @@ pub(crate) struct Names<R> {
     has_ended: bool,
 }
 
-/// Longest name in a list, in bytes: a list without line ends shall not take all memory.
+/// Longest name in a list, in bytes, so that a list without line endings does not exhaust memory.
 const NAME_BYTES_MAX: u64 = 1 << 20;
 
 impl<R: BufRead> Names<R> {

@@ -11,7 +11,7 @@ use super::lines::{CheckLine, CheckLines};
 use crate::cli::args::Args;
 use crate::cli::session::Session;
 
-/// A reader for the lines of a checksum file.
+/// Returns a reader for the lines of a checksum file.
 pub(crate) fn reader_of(args: &Args, list: &Path) -> Reader {
     if let Some(applet) = args.applet {
         return applet.reader();
@@ -24,7 +24,7 @@ pub(crate) fn reader_of(args: &Args, list: &Path) -> Reader {
     Reader::new(hints, if args.zero { LineEnd::Nul } else { LineEnd::Newline })
 }
 
-/// Opens a checksum file, and returns its lines; or an error in their place.
+/// Opens a checksum file, and returns its lines, or a single error.
 pub(crate) fn lines_of(
     session: &Session<'_>,
     place: usize,

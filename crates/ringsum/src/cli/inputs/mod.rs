@@ -1,4 +1,4 @@
-//! Inputs: opening what the command line, lists and checksum files name, and standard input.
+//! Inputs: opening standard input, and files named on the command line and in lists.
 
 pub(crate) mod conflicts;
 pub(crate) mod lines;
@@ -57,7 +57,7 @@ impl Inputs {
         Inputs { stdin: Stdin::Unused }
     }
 
-    /// Standard input, once.
+    /// Returns standard input, once.
     fn stdin(&mut self, as_what: Stdin) -> Result<File, InputError> {
         match self.stdin {
             _ if start::stdin_was_closed() => Err(InputError::StdinClosed),
@@ -67,7 +67,7 @@ impl Inputs {
                 self.stdin = as_what;
                 let stdin = rustix::stdio::stdin();
                 let flags = rustix::fs::fcntl_getfl(stdin).map_err(io::Error::from)?;
-                // (Such a file could still be opened again, for direct reads.)
+                // (A write-only file could be reopened for direct reads, so check the mode.)
                 match flags.intersects(OFlags::WRONLY | OFlags::PATH) {
                     true => Err(InputError::StdinNotReadable),
                     false => Ok(stdin.try_clone_to_owned()?.into()),
@@ -85,7 +85,7 @@ impl Inputs {
             };
         }
         let stdin = self.stdin(Stdin::Used)?;
-        // A file counts from its position.
+        // A file is read from its current position.
         Ok(Source::from_file(stdin, path)?)
     }
 
@@ -98,7 +98,7 @@ impl Inputs {
         Ok(Source::from_file(file, path)?)
     }
 
-    /// Opens a checksum file or a list; `-` is standard input.
+    /// Opens a checksum file or a list of names; `-` is standard input.
     pub(crate) fn open_list(&mut self, path: &Path) -> Result<File, InputError> {
         let file = match is_stdin(path) {
             true => self.stdin(Stdin::Used)?,
@@ -110,7 +110,7 @@ impl Inputs {
         }
     }
 
-    /// Reads the key of the keyed mode: all of standard input.
+    /// Reads the key of the keyed mode: the whole of standard input.
     pub(crate) fn key(&mut self) -> anyhow::Result<[u8; 32]> {
         let mut bytes = Vec::new();
         let stdin = Patient(self.stdin(Stdin::Key)?);
@@ -125,7 +125,7 @@ impl Inputs {
         })
     }
 
-    /// Leaves standard input at its end, as reading it would.
+    /// Moves standard input to its end, as reading it would.
     pub(crate) fn finish(&self, source: &Source, path: &Path) {
         if is_stdin(path) && source.len().is_some() {
             let _ = rustix::fs::seek(source, rustix::fs::SeekFrom::End(0));
@@ -138,7 +138,7 @@ fn is_too_long(error: &blockring::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NAMETOOLONG)
 }
 
-/// Opens a file whose path is longer than the kernel accepts.
+/// Opens a file whose path is longer than `PATH_MAX`.
 fn open_long(path: &Path) -> Result<Source, InputError> {
     match InputFile::from_path(path)? {
         Some(file) => Ok(file.open()?),
@@ -146,7 +146,7 @@ fn open_long(path: &Path) -> Result<Source, InputError> {
     }
 }
 
-/// A file that blocks even if it is non-blocking, as a shared standard input may be.
+/// A file whose reads block even if it is non-blocking, as a shared standard input may be.
 pub(crate) struct Patient(pub(crate) File);
 
 impl Read for Patient {

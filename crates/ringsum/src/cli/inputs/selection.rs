@@ -1,4 +1,4 @@
-//! Selecting the files of a tree: globs, and the rules of `.gitignore`.
+//! Selection of the files of a tree: globs, and the rules of `.gitignore`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use crate::cli::args::Args;
 use crate::cli::args::values::{GLOB_BYTES_MAX, Pattern};
 
-/// The globs of one option: some match names, some paths from the root of the tree.
+/// The globs of one option: some match names, others paths relative to the root of the tree.
 struct Globs {
     names: GlobSet,
     paths: GlobSet,
@@ -28,7 +28,7 @@ impl Globs {
     fn of(patterns: &[Pattern]) -> anyhow::Result<Globs> {
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for Pattern(text) in patterns {
-            // (A slash at the end stands for a directory, as in rsync.)
+            // (A trailing slash denotes a directory, as in rsync.)
             let body = text.strip_suffix('/').unwrap_or(text);
             let body = body.strip_prefix('.').filter(|rest| rest.starts_with('/')).unwrap_or(body);
             let is_path = body.contains('/');
@@ -84,10 +84,10 @@ impl Select for Selection {
     }
 }
 
-/// Longest `.gitignore` that is read, in bytes: its rules are compiled, and kept until the end of the tree.
+/// Longest `.gitignore` that is accepted, in bytes: its rules are kept until the end of the tree.
 const RULES_BYTES_MAX: u64 = 1 << 20;
 
-/// The `.gitignore` files of a tree, by their directory.
+/// The `.gitignore` rules of a tree, by directory.
 #[derive(Default)]
 struct Rules(RwLock<HashMap<Vec<u8>, Arc<Gitignore>>>);
 
@@ -128,8 +128,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a path is ignored: the rules of the nearest directory that match it decide. (The walk does not
-    /// enter ignored directories.)
+    /// Whether a path is ignored. The nearest directory with a matching rule decides. (The walk
+    /// does not descend into ignored directories.)
     fn ignores(&self, path: &[u8], is_directory: bool) -> bool {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {

@@ -1,5 +1,5 @@
-//! Stat-ahead: looks up names on several threads before they are needed. Each look-up is a read of the
-//! device if its inode is not in memory.
+//! Stat-ahead: looks up names on several threads before they are needed. A look-up reads from the
+//! device if the inode is not in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crate::cli::session::lock;
 
-/// Most names in chunks that are begun or ready, and not taken yet.
+/// Most names in chunks that are started or ready, but not taken yet.
 const NAMES_MAX: usize = 4096;
 
 /// How long earlier jobs may wait for the next name.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// The state that the threads share.
+/// The state shared by the threads.
 pub(crate) struct StatAhead<I: Iterator, X> {
     input: Mutex<Input<I>>,
     /// Most names of one chunk.
     chunk: usize,
-    /// Most bytes of names in chunks that are begun or ready, and not taken yet; but for one chunk.
+    /// Most bytes of names in chunks that are started or ready, but not taken; at least one chunk.
     bytes_max: usize,
     /// Returns the memory of a name in bytes.
     name_bytes: fn(&I::Item) -> usize,
@@ -35,7 +35,7 @@ struct Input<I> {
 
 struct Done<X> {
     chunks: BTreeMap<u64, Chunk<X>>,
-    /// Bytes of those, and of chunks that are begun.
+    /// Bytes of these chunks, and of those that are started.
     bytes: usize,
     /// The next chunk to take.
     next: u64,
@@ -56,8 +56,8 @@ where
     I::Item: Send,
     X: Send,
 {
-    /// `comes_slowly`: there may be long pauses between names, in which earlier ones should not wait.
-    /// `bytes_max`: most bytes of names, as `name_bytes` returns them, that are looked up ahead.
+    /// `comes_slowly`: there may be long pauses between names, during which earlier ones should not
+    /// wait. `bytes_max`: most bytes of names (see `name_bytes`) looked up ahead.
     pub(crate) fn new(
         names: I,
         comes_slowly: bool,
@@ -76,8 +76,8 @@ where
         }
     }
 
-    /// Looks up each name with `stat`, on up to that many threads, and returns the results in the order of the
-    /// names. A `None` says that the next one may take a while.
+    /// Looks up each name with `stat`, on up to `threads` threads, and returns the results in the
+    /// order of the names. A `None` means that the next one may take a while.
     pub(crate) fn start<'s, F>(
         &'s self,
         scope: &'s Scope<'s, '_>,
@@ -95,7 +95,7 @@ where
         Results { ahead: self, stat, threads, is_slow: false, chunk: Vec::new().into_iter() }
     }
 
-    /// Looks up one chunk. Returns false if there is none.
+    /// Looks up one chunk. Returns false if there is none left.
     fn work(&self, stat: impl Fn(I::Item) -> X) -> bool {
         let Some((number, Chunk { items: names, bytes })) = self.begin() else { return false };
         let items = names.into_iter().map(stat).collect();
@@ -104,9 +104,9 @@ where
         true
     }
 
-    /// The next chunk; `None` if there is none.
+    /// Takes the next chunk of names; `None` if there is none left.
     fn begin(&self) -> Option<(u64, Chunk<I::Item>)> {
-        // Held while waiting for room, so that chunks are begun in order.
+        // Held while waiting for room, so that chunks are started in order.
         let mut input = lock(&self.input);
         if input.has_ended {
             return None;
@@ -147,12 +147,12 @@ where
     }
 }
 
-/// The results, in the order of the names. The threads end when it is dropped.
+/// An iterator over the results, in the order of the names. The threads end when it is dropped.
 pub(crate) struct Results<'s, I: Iterator, X, F> {
     ahead: &'s StatAhead<I, X>,
     stat: F,
     threads: usize,
-    /// A `None` was returned since the last name.
+    /// Whether a `None` was returned since the last name.
     is_slow: bool,
     chunk: std::vec::IntoIter<X>,
 }
@@ -173,7 +173,7 @@ where
                 return Some(Some(item));
             }
             if self.threads == 0 {
-                // No thread could be started: this one does it.
+                // No thread could be started: look up on this one.
                 self.ahead.work(self.stat);
             }
             let mut done = lock(&self.ahead.done);

@@ -26,28 +26,27 @@ const WALK_THREADS: usize = 8;
 /// A job of a run.
 pub(crate) type TreeJob = Job<Tag>;
 
-/// What belongs to a job besides its file. (Boxed: many jobs are on their way, and most have neither.)
+/// Data of a job besides its file. (Boxed: there are many jobs at a time, and most have neither.)
 pub(crate) struct Tag {
     /// What to report instead of a digest.
     pub(crate) item: Option<Box<Item>>,
     pub(crate) cache_entry: Option<Box<CacheEntry>>,
 }
 
-/// Something to report instead of a digest.
+/// A result that is not a digest.
 pub(crate) enum Item {
-    /// Something that is not available; in a tree, or named.
+    /// An entry of a tree, or a named file, that is not available.
     Failed { path: Vec<u8>, why: String, in_tree: bool },
-    /// Something that is skipped, and what it is.
+    /// An entry that is skipped, and its type.
     Skipped(Vec<u8>, Cow<'static, str>),
-    /// A directory, a link with its target, or something else without content, of a tree that gets a
-    /// digest.
+    /// For a tree digest: a directory, a link with its target, or another entry without content.
     Node(Entry, Option<Vec<u8>>),
     /// The end of a tree.
     TreeEnd(PathBuf),
 }
 
 impl Tag {
-    /// Memory besides itself, in bytes.
+    /// Returns its memory besides itself, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.item.as_deref().map_or(0, Item::bytes)
             + self.cache_entry.as_deref().map_or(0, CacheEntry::bytes)
@@ -68,14 +67,14 @@ impl Item {
     }
 }
 
-/// What a name stands for.
+/// The result of looking up a name.
 pub(crate) enum StatResult {
     File(InputFile),
     Directory(PathBuf),
     Failed(PathBuf, io::Error),
 }
 
-/// The type of a special file: for messages only, since it may be replaced at any time.
+/// Returns the type of a special file, for messages only, because it may be replaced at any time.
 pub(crate) fn type_of(path: &Path) -> &'static str {
     match rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
         Ok(FileType::Fifo) => "a FIFO",
@@ -106,10 +105,10 @@ pub(crate) fn stat(path: PathBuf) -> StatResult {
     }
 }
 
-/// Names of files, or why there are no more.
+/// Names of files; an error ends them.
 type Names = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
 
-/// The names on the command line and in `--files-from`, and their number, if it is known.
+/// Returns the names on the command line and in `--files-from`, and their number if it is known.
 fn names(session: &Session<'_>) -> anyhow::Result<(Names, Option<usize>)> {
     let args = session.args;
     let default = match (&args.files_from, args.recursive) {
@@ -130,18 +129,18 @@ fn names(session: &Session<'_>) -> anyhow::Result<(Names, Option<usize>)> {
     Ok((Box::new(named.into_iter().map(Ok).chain(listed)), None))
 }
 
-/// Makes the jobs of a run, and passes them to `run`.
+/// Creates the jobs of a run, and passes them to `run`.
 ///
 /// # Errors
 ///
-/// The list or the options for trees are wrong.
+/// If the list cannot be opened, or the options for trees are invalid.
 pub(crate) fn with_jobs<R>(
     session: &Session<'_>,
     cache: Option<&HashCache>,
     run: impl FnOnce(&mut dyn Iterator<Item = Option<TreeJob>>) -> R,
 ) -> anyhow::Result<R> {
     let (names, count) = names(session)?;
-    // (Made again for each tree, whose rules are its own.)
+    // (Checks the options; created again for each tree, which has its own `.gitignore` rules.)
     walk_options(session)?;
     let source = JobSource { session, cache, supports_sharing: session.supports_sharing() };
     let list = session.args.files_from.as_deref().unwrap_or(Path::new("-"));
@@ -162,7 +161,7 @@ pub(crate) fn with_jobs<R>(
     })
 }
 
-/// Counts the files of jobs as they come, for the progress bar.
+/// Counts the files of jobs for the progress bar.
 pub(crate) fn counted<T>(
     session: &Session<'_>,
     mut jobs: impl Iterator<Item = Option<Job<T>>>,
@@ -179,7 +178,7 @@ pub(crate) fn counted<T>(
     })
 }
 
-/// How trees are walked.
+/// Returns the options for walking trees.
 pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions> {
     let (args, shares) = (session.args, session.shares());
     Ok(WalkOptions {
@@ -193,7 +192,7 @@ pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions>
     })
 }
 
-/// Jobs, or a `None` that says that the next may take a while.
+/// Jobs, or a `None` which means that the next one may take a while.
 enum JobsOrPause<'a> {
     Jobs(Jobs<'a>),
     Pause(bool),
@@ -229,7 +228,7 @@ fn failed(path: &Path, error: &dyn std::fmt::Display) -> TreeJob {
     report(Item::Failed { path, why: error.to_string(), in_tree: false })
 }
 
-/// Makes jobs from names.
+/// Creates jobs from names.
 struct JobSource<'a> {
     session: &'a Session<'a>,
     cache: Option<&'a HashCache>,
@@ -259,9 +258,9 @@ impl JobSource<'_> {
         }
     }
 
-    /// The type of a special file, if it is skipped: with `-r`, and in lists of names, which programs make.
-    /// (Not standard input, files that are named on the command line without -r, or with
-    /// `--allow-special`.)
+    /// Returns the type of a special file that must be skipped: with `-r`, and in lists of names,
+    /// which programs generate. (Not standard input, files named on the command line without `-r`,
+    /// or with `--allow-special`.)
     fn is_skipped(&self, file: &InputFile, path: &Path) -> Option<String> {
         let args = self.session.args;
         let is_named = || args.files.iter().any(|named| named == path);
@@ -286,7 +285,7 @@ impl JobSource<'_> {
             Ok(walk) => walk,
             Err(error) => return one(failed(&root, &error)),
         };
-        // The start of the keys of its files.
+        // The prefix of the keys of its files.
         let key = self.cache.map(|_| [&HashCache::key_of_tree(&root)[..], b"/"].concat());
         let mut is_whole = true;
         let (mut walk, mut is_started) = (Some(walk), false);
@@ -312,7 +311,7 @@ impl JobSource<'_> {
         Box::new(jobs)
     }
 
-    /// The job for an entry of a tree, if there is any.
+    /// Returns the job for an entry of a tree, if there is one.
     fn job_of(&self, entry: Entry, root_key: Option<&[u8]>) -> Option<TreeJob> {
         let skip =
             |entry: &Entry, what: &'static str| report(Item::Skipped(entry.path(), what.into()));
@@ -349,7 +348,7 @@ impl JobSource<'_> {
     }
 }
 
-/// The name of a job's file, as it is shown.
+/// Returns the displayed name of a job's file.
 pub(crate) fn name_of(job: &TreeJob) -> Vec<u8> {
     match (job.tag.item.as_deref(), &job.file) {
         (Some(Item::Failed { path, .. } | Item::Skipped(path, _)), _) => path.clone(),
@@ -363,16 +362,16 @@ pub(crate) fn name_of(job: &TreeJob) -> Vec<u8> {
     }
 }
 
-/// Whether all of a list exists already.
+/// Whether a list is complete already, rather than being written to a pipe.
 fn is_regular(list: &Path) -> bool {
     super::metadata(list).is_ok_and(|metadata| metadata.is_file())
 }
 
-/// Raises the limit on open files to the hard limit: a walk keeps directories open, and a run files.
+/// Raises the limit on open files to the hard limit: walks keep directories open, and runs files.
 pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // (More is of no use, and `select` in a library may not work with it.)
+    // (More is useless, and may break `select` in a library.)
     let wanted = maximum.unwrap_or(65_536).min(65_536);
     if current.is_some_and(|current| current < wanted) {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });

@@ -1,8 +1,8 @@
-//! `--json`: one object per line, as `docs/json-format.md` specifies.
+//! `--json`: one object per line, as specified by `docs/json-format.md`.
 
 use std::io;
 
-use blockring::{BadRange, Change, ErrorKind, Fingerprint, Precision};
+use blockring::{BadRange, ErrorKind, Fingerprint, Precision};
 use ringsum::files::Failure;
 use serde_json::{Map, Value, json};
 
@@ -11,12 +11,12 @@ use super::harmless_json;
 /// An object under construction.
 pub(crate) struct Object(Map<String, Value>);
 
-/// The fields of every object: a name, also in bytes if it is not UTF-8, and a status.
+/// Creates an object with the common fields: a name, also in hex if it is not UTF-8, and a status.
 pub(crate) fn object(name: &[u8], status: &str) -> Object {
     Object(Map::new()).with_name("path", name).with("status", status)
 }
 
-/// The status of a file without a hash: a change is not damage.
+/// The status of a file without a hash: "changed" if it changed while being read, unlike damage.
 pub(crate) fn status_of(failure: &Failure, otherwise: &'static str) -> &'static str {
     if failure.change().is_some() { "changed" } else { otherwise }
 }
@@ -27,7 +27,7 @@ impl Object {
         self
     }
 
-    /// A name, also as `KEY_bytes` if it is not UTF-8.
+    /// Adds a name; also as `KEY_bytes` if it is not UTF-8.
     pub(crate) fn with_name(self, key: &str, name: &[u8]) -> Object {
         let object = self.with(key, String::from_utf8_lossy(name));
         match std::str::from_utf8(name) {
@@ -36,7 +36,7 @@ impl Object {
         }
     }
 
-    /// Size and modification time, if they are known.
+    /// Adds the size and the modification time, if known.
     pub(crate) fn with_fingerprint(self, fingerprint: Option<&Fingerprint>) -> Object {
         match fingerprint {
             Some(Fingerprint { len, mtime: (seconds, nanos), .. }) => {
@@ -47,7 +47,7 @@ impl Object {
         }
     }
 
-    /// Why a file has no hash, with the details that programs can use.
+    /// Adds the reason why a file has no hash, with details for programs.
     pub(crate) fn with_failure(self, failure: &Failure) -> Object {
         let object = self.with("error", failure.to_string());
         let bad = |offset: &u64, len: &u64, error: &io::Error| json!({"offset": offset, "len": len, "error": error.to_string()});
@@ -66,7 +66,7 @@ impl Object {
                 object.with("narrowed", *precision == Precision::Units)
             }
             failure => match failure.change() {
-                Some(change) => object.with("change", word_of(change)),
+                Some(change) => object.with("change", change.name()),
                 None => object,
             },
         }
@@ -74,17 +74,5 @@ impl Object {
 
     pub(crate) fn line(self) -> String {
         harmless_json(Value::Object(self.0).to_string()) + "\n"
-    }
-}
-
-fn word_of(change: Change) -> &'static str {
-    match change {
-        Change::Shrank { .. } => "shrank",
-        Change::Grew { .. } => "grew",
-        Change::Rewritten => "rewritten",
-        Change::StatusChanged => "status",
-        Change::Replaced => "replaced",
-        Change::Removed => "removed",
-        _ => "changed",
     }
 }

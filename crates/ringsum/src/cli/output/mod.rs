@@ -1,5 +1,5 @@
-//! Standard output and standard error: whole lines, names that cannot control a terminal, and errors that
-//! are noticed.
+//! Standard output and standard error: whole lines, names that cannot control a terminal, and write
+//! errors that are reported.
 
 pub(crate) mod json;
 pub(crate) mod print;
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ringsum::checkfile;
@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::applet::Applet;
 use super::args::values::StatsFormat;
 use super::own_file::OwnFile;
+use super::session::lock;
 use super::start;
 
 const STDOUT: &str = "standard output";
@@ -37,14 +38,14 @@ pub(crate) enum OutputError {
 }
 
 impl OutputError {
-    /// Whether the reader of standard output has closed it, which is not an error as a rule.
+    /// Whether the reader of standard output has closed it, which is usually not an error.
     pub(crate) fn reader_left(&self) -> bool {
         matches!(self, OutputError::Write(to, error) if to == STDOUT && error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Lines are buffered up to this many bytes, and this time: a program that reads them wants them while
-/// there are more to come.
+/// Lines are buffered up to this many bytes, and for this long, because a program that reads them
+/// may need them before the run ends.
 const BUFFERED_BYTES: usize = 32 << 10;
 const BUFFERED_TIME: Duration = Duration::from_millis(100);
 
@@ -56,11 +57,11 @@ pub(crate) enum To<'a> {
     File(&'a Path),
 }
 
-/// The destination of checksums: standard output, as a rule.
+/// The destination of checksums: usually standard output.
 pub(crate) struct Output {
     /// `None`: standard output.
     file: Option<File>,
-    /// The regular file that is written to.
+    /// Identity of the file that is written to, if it is a regular file.
     own: Option<OwnFile>,
     name: String,
     is_terminal: bool,
@@ -70,7 +71,7 @@ pub(crate) struct Output {
 /// Lines that have not been written yet.
 #[derive(Default)]
 struct Buffer {
-    /// Since when; `None`: lines are not buffered.
+    /// Time of the last write; `None` if lines are not buffered.
     since: Option<Instant>,
     lines: Vec<u8>,
 }
@@ -78,7 +79,7 @@ struct Buffer {
 impl Output {
     /// # Errors
     ///
-    /// Standard output is closed, or the file cannot be created.
+    /// If standard output is closed, or the file cannot be created.
     pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
         let (file, name) = match to {
             To::Stdout if start::stdout_was_closed() => return Err(OutputError::Closed(STDOUT)),
@@ -107,7 +108,7 @@ impl Output {
         Ok(Output { file, own, name, is_terminal, buffer: Mutex::default() })
     }
 
-    /// Whether an entry of a tree is the file that is written to.
+    /// Whether an entry of a tree is the output file.
     pub(crate) fn is_own(&self, entry: &Entry) -> bool {
         self.own.as_ref().is_some_and(|own| own.is(entry))
     }
@@ -116,26 +117,26 @@ impl Output {
         self.file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd)
     }
 
-    /// Buffers lines from now on, except on a terminal, until [`flush`](Output::flush).
+    /// Buffers lines until [`flush`](Output::flush), except on a terminal.
     pub(crate) fn start_buffering(&self) {
         if !self.is_terminal {
             let mut buffer = self.buffer();
             buffer.since = Some(Instant::now());
-            // (Lines that are longer than usual grow it.)
+            // (Room for unusually long lines; even longer ones grow it.)
             buffer.lines.reserve(2 * BUFFERED_BYTES);
         }
     }
 
     fn buffer(&self) -> MutexGuard<'_, Buffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.buffer)
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
         self.write_parts(&[bytes])
     }
 
-    /// Writes bytes as they are, together.
+    /// Writes several parts unchanged, without other output between them.
     pub(crate) fn write_parts(&self, parts: &[&[u8]]) -> Result<(), OutputError> {
         let mut buffer = self.buffer();
         parts.iter().for_each(|part| buffer.lines.extend_from_slice(part));
@@ -148,7 +149,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes buffered lines, if they are old enough.
+    /// Writes buffered lines that are at least 100 ms old.
     pub(crate) fn flush_old(&self) -> Result<(), OutputError> {
         let mut buffer = self.buffer();
         match buffer.since {
@@ -164,8 +165,8 @@ impl Output {
         self.write_out(&mut self.buffer())
     }
 
-    /// Writes buffered lines without allocating, if another thread does not hold the buffer for longer than
-    /// `patience`.
+    /// Writes buffered lines without allocating, unless another thread holds the buffer for longer
+    /// than `patience`.
     pub(crate) fn flush_without_memory(&self, patience: Duration) {
         let step = patience / 50;
         for _ in 0..50 {
@@ -181,27 +182,27 @@ impl Output {
     fn write_out(&self, buffer: &mut Buffer) -> Result<(), OutputError> {
         buffer.since = buffer.since.map(|_| Instant::now());
         let written = write_all(self.fd(), &buffer.lines);
-        // (Not tried again: the run ends with the error.)
+        // (Not retried: the run ends with the error.)
         buffer.lines.clear();
         written.map_err(|error| OutputError::Write(self.name.clone(), error))
     }
 
-    /// A name as it is written here: harmless, if this is a terminal.
+    /// Returns a name as written here: escaped by [`harmless`] on a terminal.
     pub(crate) fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         if self.is_terminal { harmless(name) } else { Cow::Borrowed(name) }
     }
 }
 
-/// Standard error: one line per message, which starts with the name of the program.
+/// Standard error: one line per message, starting with the name of the program.
 pub(crate) struct Messages {
     program: Vec<u8>,
     is_terminal: bool,
-    /// Whether it was invoked as another tool: those do not print the numbers of errors.
+    /// Whether it was invoked as another tool; those omit the numbers of errors.
     is_applet: bool,
 }
 
 impl Messages {
-    /// `program`: the name that the command was invoked by.
+    /// `program`: the name by which the command was invoked.
     pub(crate) fn new(program: &OsStr) -> Messages {
         let path = program.as_bytes();
         let base = path.rsplit(|&byte| byte == b'/').next().filter(|base| !base.is_empty());
@@ -212,12 +213,12 @@ impl Messages {
         }
     }
 
-    /// `PROGRAM: TEXT`, on one line: a text may contain a path, and a path anything.
+    /// Prints `PROGRAM: TEXT` on one line: a text may contain a path, and a path anything.
     pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
         self.line(&[one_line(text).as_bytes()]);
     }
 
-    /// `PROGRAM: NAME: TEXT`, on one line.
+    /// Prints `PROGRAM: NAME: TEXT` on one line.
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
         let text = text.to_string();
         let number = text.rfind(" (os error ").filter(|_| self.is_applet && text.ends_with(')'));
@@ -225,7 +226,7 @@ impl Messages {
         self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]);
     }
 
-    /// The same for a text with several lines, about one input or all of them.
+    /// Prints a text with several lines, about one input or all of them.
     pub(crate) fn say_lines(&self, name: Option<&[u8]>, text: &str) {
         match name {
             Some(name) => self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]),
@@ -233,7 +234,7 @@ impl Messages {
         }
     }
 
-    /// Statistics: a message for people, an object for programs.
+    /// Prints statistics: as a message for users, or an object for programs.
     pub(crate) fn report(&self, name: Option<&[u8]>, format: StatsFormat, text: String) {
         match format {
             StatsFormat::Json => {
@@ -278,12 +279,12 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Escapes everything that may control a terminal as `\xNN` or `\u{N}`: control characters, bytes that are
-/// not UTF-8 (some terminals interpret 0x80 to 0x9f), and invisible characters.
+/// Escapes everything that may control a terminal as `\xNN` or `\u{N}`: control characters, bytes
+/// that are not UTF-8 (some terminals interpret 0x80 to 0x9f), and invisible characters.
 pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     let plain = |c: char| !c.is_control() && !is_invisible(c);
     match std::str::from_utf8(bytes) {
-        // What most names are: there may be millions.
+        // The fast path for most names: there may be millions.
         Ok(text) if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) => Cow::Borrowed(bytes),
         Ok(text) if text.chars().all(plain) => Cow::Borrowed(bytes),
         _ => {
@@ -305,8 +306,8 @@ pub(crate) fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Escapes the same characters in JSON as `\uNNNN`, with the same meaning. (Control characters below 0x20 are
-/// escaped already.)
+/// Escapes the same characters in JSON as `\uNNNN`, which does not change the meaning. (Control
+/// characters below 0x20 are already escaped.)
 pub(crate) fn harmless_json(text: String) -> String {
     if text.bytes().all(|byte| byte < 0x7f) {
         return text;
@@ -331,10 +332,10 @@ fn one_line(text: &dyn std::fmt::Display) -> String {
     if text.contains(['\n', '\r']) { text.replace('\n', "\\n").replace('\r', "\\r") } else { text }
 }
 
-/// Invisible characters that change what is shown, or make two names look the same: bidirectional controls
-/// (UAX #9, section 2), joiners, fillers, variation selectors, tags and everything else that a renderer may
-/// leave out (`Default_Ignorable_Code_Point` of Unicode 16), line and paragraph separators, and annotation
-/// and hieroglyph format controls.
+/// Invisible characters that change how text is displayed, or make two names look the same:
+/// bidirectional controls (UAX #9, section 2), joiners, fillers, variation selectors, tags and
+/// everything else that a renderer may leave out (`Default_Ignorable_Code_Point` of Unicode 16),
+/// line and paragraph separators, and annotation and hieroglyph format controls.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

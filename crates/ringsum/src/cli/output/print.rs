@@ -1,4 +1,4 @@
-//! The output for each file: a line for people and checksum files, or an object for programs.
+//! The output for each file: a line for users and checksum files, or a JSON object for programs.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use super::{OutputError, json};
 use crate::cli::args::Args;
 use crate::cli::session::Session;
 
-/// Bytes of extended output that are written at once, so that any length takes little memory.
+/// Bytes of extended output written at once, which bounds the memory for any length.
 const OUTPUT_BYTES: usize = 32 << 10;
 
-/// Prints for one session.
+/// Prints the results of one session.
 pub(crate) struct Printer<'a> {
     session: &'a Session<'a>,
 }
@@ -29,7 +29,7 @@ impl<'a> Printer<'a> {
             if self.session.args.json {
                 return self.object(name, "ok", Some(hashed), None);
             }
-            // Only a tag tells the digests of several algorithms apart.
+            // Only tags distinguish the digests of several algorithms.
             let style = if hashed.digests.len() > 1 { Style::Tag } else { self.style() };
             hashed.digests.iter().try_for_each(|digest| self.line(name, digest, style))
         })
@@ -58,12 +58,12 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Reports an entry that was not even read.
+    /// Reports an entry that was not read.
     pub(crate) fn failure(&self, name: &[u8], why: &str) -> Result<(), OutputError> {
         self.problem(name, "error", None, why)
     }
 
-    /// Reports a file whose contents are not those in the index.
+    /// Reports a file whose contents differ from those in the index.
     pub(crate) fn corrupt(
         &self,
         name: &[u8],
@@ -115,7 +115,7 @@ impl<'a> Printer<'a> {
         self.session.output.write(object.line().as_bytes())
     }
 
-    /// BLAKE3 as `hash`; and all digests by their names, if others are requested.
+    /// Adds BLAKE3 as `hash`, and all digests by name if others are requested.
     fn with_digests(&self, mut object: json::Object, digests: &Digests) -> json::Object {
         let args = self.session.args;
         let len = usize::try_from(args.blake3_bytes()).unwrap_or(usize::MAX);
@@ -141,7 +141,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The parts of a line before and after the digits, its end included.
+    /// Returns the parts of a line before and after the digits, including the line ending.
     fn around(&self, name: &[u8], algorithm: Algorithm, style: Style) -> (Vec<u8>, Vec<u8>) {
         let args = self.session.args;
         let end = if args.zero { LineEnd::Nul } else { LineEnd::Newline };
@@ -195,7 +195,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A line with other output of BLAKE3 than the first 32 bytes.
+    /// Prints a line with output of BLAKE3 other than the first 32 bytes.
     fn extended_line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
         let (args, output) = (self.session.args, &self.session.output);
         let (mut line, after) = self.around(name, Algorithm::Blake3, style);

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal for work that takes more than a moment.
+//! The progress bar on a terminal, for runs that take more than a moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -15,16 +15,16 @@ const NAME_BYTES_MAX: usize = 60;
 
 /// Bytes hashed so far, and the bar that shows them.
 pub(crate) struct ProgressBar {
-    /// When the bar appears; `None`: never.
+    /// When the bar appears; `None` for never.
     from: Option<Instant>,
     started: Instant,
     bytes: AtomicU64,
-    /// Of one input or a few, the number of bytes to hash.
+    /// Number of bytes to hash, for one or a few inputs.
     total: OnceLock<u64>,
-    /// Of many files, how many are finished, and how many were found so far.
+    /// For many files: the number of finished ones, and of those found so far.
     finished: AtomicU64,
     found: AtomicU64,
-    /// All files were found.
+    /// Whether all files have been found.
     is_complete: AtomicBool,
     is_of_files: AtomicBool,
     /// The name of the file that was reported last.
@@ -33,7 +33,7 @@ pub(crate) struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Into a pipe or a file, progress is never written, whatever `when` is.
+    /// Creates the bar. Progress is never written to a pipe or a file, whatever `when` is.
     pub(crate) fn new(when: When) -> ProgressBar {
         let started = Instant::now();
         let is_terminal = || rustix::termios::isatty(rustix::stdio::stderr());
@@ -70,17 +70,17 @@ impl ProgressBar {
         self.is_of_files.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a file that a walk or a list has brought up.
+    /// Counts a file found by a walk or in a list.
     pub(crate) fn add_found(&self) {
         self.found.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All files were found.
+    /// Records that all files have been found.
     pub(crate) fn set_complete(&self) {
         self.is_complete.store(true, Ordering::Relaxed);
     }
 
-    /// Counts hashed bytes; on any thread.
+    /// Counts hashed bytes. Callable from any thread.
     pub(crate) fn add(&self, bytes: u64) {
         let Some(from) = self.from else { return };
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -130,13 +130,13 @@ impl ProgressBar {
         };
         let style = ProgressStyle::with_template(template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        // Ten times a second is as often as it can be read.
+        // Users cannot read faster than ten updates a second.
         Bar::with_draw_target(self.total.get().copied(), ProgressDrawTarget::stderr_with_hz(10))
             .with_elapsed(self.started.elapsed())
             .with_style(style.progress_chars("=> "))
     }
 
-    /// Prints something else without the bar in the way.
+    /// Prints something else with the bar hidden.
     pub(crate) fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match self.bar.get() {
             Some(bar) => bar.suspend(print),

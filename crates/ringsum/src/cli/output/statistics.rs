@@ -1,4 +1,4 @@
-//! `--stats`: I/O statistics on standard error, for people or for programs.
+//! `--stats`: I/O statistics on standard error, for users or for programs.
 //!
 //! `docs/stats-format.md` specifies the JSON.
 
@@ -25,7 +25,7 @@ pub(crate) struct Totals {
 #[derive(Default)]
 struct Sums {
     inputs: u64,
-    /// Some inputs were read together, and have no statistics of their own.
+    /// Whether some inputs shared readers, so that they have no statistics of their own.
     has_shared: bool,
     stats: Stats,
 }
@@ -35,7 +35,7 @@ impl Totals {
         Totals { format, start: Instant::now(), sums: Mutex::default() }
     }
 
-    /// Prints the statistics of an input, and adds them.
+    /// Prints the statistics of an input, and adds them to the totals.
     pub(crate) fn add_input(&self, messages: &Messages, path: &Path, plan: &Plan) {
         let Some(stats) = plan.stats() else { return };
         lock(&self.sums).stats += &stats;
@@ -44,7 +44,7 @@ impl Totals {
         messages.report(Some(name), self.format, report.format(self.format));
     }
 
-    /// Adds the statistics of the files of a device.
+    /// Adds the statistics of the files of a device to the totals.
     pub(crate) fn add_device(&self, plan: &Plan) {
         if let Some(stats) = plan.stats() {
             lock(&self.sums).stats += &stats;
@@ -57,7 +57,7 @@ impl Totals {
         sums.has_shared |= is_shared;
     }
 
-    /// Prints the totals; not for people if they would only repeat those of one input.
+    /// Prints the totals, except as text if they would only repeat those of one input.
     pub(crate) fn print(&self, messages: &Messages) {
         let sums = lock(&self.sums);
         if self.format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
@@ -68,7 +68,7 @@ impl Totals {
     }
 }
 
-/// Statistics of one input, or of all.
+/// Statistics of one input, or of all inputs.
 struct Report<'a> {
     stats: &'a Stats,
     of: ReportOf<'a>,
@@ -82,7 +82,7 @@ enum ReportOf<'a> {
 }
 
 impl Report<'_> {
-    /// One line for a program, or several for people.
+    /// Returns one line for programs, or several for users.
     fn format(&self, format: StatsFormat) -> String {
         match format {
             StatsFormat::Json => self.json().to_string(),
@@ -200,7 +200,7 @@ impl Report<'_> {
     }
 }
 
-/// Shares of the samples, of neighbours together if there are many.
+/// Formats the shares of the queue depths, in up to 8 groups.
 fn in_flight(stats: &Stats) -> String {
     let samples: u64 = stats.in_flight.iter().sum();
     if samples == 0 {
@@ -225,9 +225,9 @@ fn bytes_per_s(stats: &Stats) -> f64 {
     }
 }
 
-/// What limited the run, for programs and for people: the rate limit if threads slept for more than half
-/// of the time; otherwise whichever side was waited for noticeably (5 % of the time) and half as long again
-/// as the other.
+/// Returns the bottleneck of the run, for programs and for users: the rate limit if threads slept
+/// for more than half of the time; otherwise the side that was waited for noticeably (5 % of the
+/// time) and half as long again as the other.
 fn bottleneck(stats: &Stats) -> (&'static str, &'static str) {
     let (device, consumer) = (stats.device_wait, stats.consumer_wait);
     let time = stats.wall * stats.threads.max(1);
@@ -247,7 +247,7 @@ fn nanos(time: Duration) -> Value {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).into()
 }
 
-/// A time with about three digits.
+/// Formats a time with about three digits.
 fn time(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s < 0.001 => format!("{:.1} us", s * 1e6),

@@ -1,4 +1,4 @@
-//! The errors of the index, and the meaning of SQLite's errors.
+//! Errors of the index, and how SQLite's errors map to them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 use super::{VERSION, directory};
 
-/// Why the index cannot be used. Each has the path of the index as it was given. A file that is not an index is
-/// not changed.
+/// Why the index cannot be used. The first field is the path of the index as given. A file that is
+/// not an index is not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum IndexError {
-    /// Its directory, which comes second, does not exist.
+    /// Its directory (second field) does not exist.
     #[error("cannot create index {index}: there is no directory {directory}; make it, or name another file",
             index = .0.display(), directory = .1.display())]
     NoDirectory(PathBuf, PathBuf),
@@ -22,38 +22,39 @@ pub(crate) enum IndexError {
     #[error("{index} is not a regular file, so it cannot be an index; name another file", index = .0.display())]
     NotAFile(PathBuf),
     /// It could not be opened or created.
-    #[error("cannot open index {index}: {1}; name another file, or see to its permissions",
+    #[error("cannot open index {index}: {1}; name another file, or check its permissions",
             index = .0.display())]
     Open(PathBuf, #[source] io::Error),
-    /// A file of that name belongs to another user, whose id comes third, in a world-writable directory.
+    /// A file of that name (second field) in a world-writable directory belongs to another user
+    /// (third field: the uid).
     #[error("{file} belongs to another user ({2}) and is in a world-writable directory: it may have been planted there; \
-             name an index in a directory of your own", file = .1.display())]
+             name an index in your own directory", file = .1.display())]
     Planted(PathBuf, PathBuf, u32),
     /// Not a database, or an index whose header is damaged.
     #[error("{index} is not empty and not an index (it is not a SQLite database); move it away, or \
              name another file", index = .0.display())]
     NotADatabase(PathBuf),
-    /// A SQLite database of another program, and its application id.
+    /// A SQLite database of another program; the second field is its application id.
     #[error("{index} is a SQLite database, but not an index of this program (its application id is {1:#x}); \
              move it away, or name another file", index = .0.display())]
     Foreign(PathBuf, i32),
-    /// Written by a later release of this program, in this format.
+    /// Written in this newer format by a later release of this program.
     #[error("index {index} has format {1}, and this program knows {VERSION}; use the newer program, move \
              it away, or name another file", index = .0.display())]
     Newer(PathBuf, i32),
-    /// It is damaged: how.
+    /// Damaged; the second field says how.
     #[error("index {index} is damaged: {1}; move it away (the files are then read again), or name \
              another file", index = .0.display())]
     Damaged(PathBuf, String),
-    /// It can be read, but not changed.
+    /// Readable, but not writable.
     #[error("cannot write index {index}: the file, its directory or its file system is read-only ({1}); \
              make them writable, or name another file", index = .0.display())]
     ReadOnly(PathBuf, #[source] rusqlite::Error),
-    /// Another process has locked it; the operation comes second.
+    /// Another process has locked it; the second field is the operation.
     #[error("cannot {1} index {index}: another process has locked it; try again, or name another file",
             index = .0.display())]
     Busy(PathBuf, &'static str),
-    /// Anything else, such as no space or an I/O error; the operation comes second.
+    /// Anything else, such as no space or an I/O error; the second field is the operation.
     #[error("cannot {1} index {index}: {2}", index = .0.display())]
     Sqlite(PathBuf, &'static str, #[source] rusqlite::Error),
 }
@@ -62,7 +63,7 @@ pub(super) fn damaged(index: &Path, what: String) -> IndexError {
     IndexError::Damaged(index.into(), what)
 }
 
-/// The error of the index that an error of SQLite means.
+/// Maps an error of SQLite to one of the index.
 pub(super) fn explain(index: &Path, doing: &'static str, error: rusqlite::Error) -> IndexError {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
     let path = index.to_path_buf();
@@ -70,7 +71,7 @@ pub(super) fn explain(index: &Path, doing: &'static str, error: rusqlite::Error)
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => IndexError::Busy(path, doing),
         Some(ErrorCode::ReadOnly) => IndexError::ReadOnly(path, error),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TooBig)
-        // SQL that it does not understand, ours or that in the file: the tables are not ours.
+        // SQL that SQLite rejects, ours or that in the file: the tables are not ours.
         | Some(ErrorCode::Unknown) => damaged(index, error.to_string()),
         // SQLite does not say why.
         Some(ErrorCode::CannotOpen) => match why_closed(index) {

@@ -1,18 +1,18 @@
-//! Rows that were read ahead, and looking them up in order.
+//! Rows read ahead, and look-ups in them.
 
 use super::Record;
 use super::rows::Rows;
 
-/// All rows from one path on, up to the last of them or to the end.
+/// All rows from one path on, up to the last one or to the end of the table.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) from: Vec<u8>,
     pub(super) rows: Rows,
     /// Whether no row comes after these.
     pub(super) is_last: bool,
-    /// How many look-ups it has answered.
+    /// Number of look-ups it has answered.
     pub(super) hits: usize,
-    /// The row after the one that was found last: the next one to be looked up, as a rule.
+    /// The row after the one found last, which is usually looked up next.
     pub(super) next: usize,
 }
 
@@ -39,7 +39,7 @@ impl Page {
         Some(passed)
     }
 
-    /// The number of rows to read after this page: twice as many if most of it was of use.
+    /// The number of rows to read next: twice as many if at least half of this page was looked up.
     pub(super) fn next_rows(&self) -> usize {
         let rows = self.rows.len();
         match self.hits * 2 >= rows {
@@ -48,17 +48,17 @@ impl Page {
         }
     }
 
-    /// Whether the row after the one that was found last is that of `path`. (Searching for each was 9 % of
-    /// the time of the thread that looks up, this is 3 %: 130,244 paths in order.)
+    /// Whether the row after the one found last is that of `path`. (A search for each path was 9 %
+    /// of the time of the thread that looks up, this is 3 %: 130,244 paths in order.)
     fn is_next(&self, path: &[u8]) -> bool {
         self.rows.path(self.next) == Some(path)
     }
 }
 
-/// Rows of the largest page. 130,244 ordered gets took 132 ms at 128 rows, 125 ms at 512, 117 ms at 1024
-/// and no less beyond.
+/// Rows of the largest page. 130,244 ordered gets took 132 ms at 128 rows, 125 ms at 512, 117 ms at
+/// 1024 and no less beyond.
 pub(super) const PAGE_ROWS_MAX: usize = 1024;
 
-/// Rows of the first page, and of one that follows a page that was of little use. Of gets in random order
-/// each took 22 us at 1 row, 27 us at 8, 43 us at 32; with 1 row, every page would be of use.
+/// Rows of the first page, and of one that follows a page with few look-ups. Gets in random order
+/// took 22 us each at 1 row, 27 us at 8, 43 us at 32; with 1, every page would count as used.
 pub(super) const PAGE_ROWS_MIN: usize = 8;

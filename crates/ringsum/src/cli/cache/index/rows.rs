@@ -7,12 +7,12 @@ use ringsum::{Mode, MultiBuffer};
 
 use super::Record;
 
-/// Rows whose checksums are computed side by side: they fill the SIMD lanes of a processor several times, in
-/// 10 KiB. (One after another was 9 % of the time of the thread that looks up, this is 1 %: 130,244 paths in
-/// order.)
+/// Rows whose checksums are computed together: enough to fill the SIMD lanes of a processor several
+/// times, in 10 KiB. (One row at a time was 9 % of the time of the thread that looks up, this is 1
+/// %: 130,244 paths in order.)
 const CHECKED_TOGETHER: usize = 64;
 
-/// Rows in the order of their paths, which are stored one after another.
+/// Rows in the order of their paths, which are stored contiguously.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     paths: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct Rows {
 /// A row.
 #[derive(Debug)]
 struct Stored {
-    /// The place of its path.
+    /// Range of its path in `Rows::paths`.
     path: Range<usize>,
     record: Record,
     check: i64,
@@ -51,7 +51,7 @@ impl Rows {
         self.rows.get(at).map(|row| &row.record)
     }
 
-    /// The place of the row of `path`.
+    /// Returns the position of the row of `path`.
     pub(super) fn search(&self, path: &[u8]) -> Option<usize> {
         self.rows.binary_search_by(|row| self.path_of(row).cmp(path)).ok()
     }

@@ -10,17 +10,17 @@ use super::{IndexError, directory};
 /// The files beside a database that SQLite merges into it.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
-/// Creates an empty index that only its owner can read: names and hashes of files are private. (SQLite creates
-/// its journal with the mode of the database.)
+/// Creates an empty index that only its owner can read, because names and hashes of files are
+/// private. (SQLite creates its journal with the mode of the database.)
 ///
 /// # Errors
 ///
-/// It cannot be created. A dangling link is not followed.
+/// If it cannot be created. A dangling link is not followed.
 pub(super) fn make(path: &Path) -> Result<(), IndexError> {
     let mut options = OpenOptions::new();
     match options.write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
-        // (Another process created it meanwhile, or it is an empty file.)
+        // (Another process has just created it, or it is an empty file.)
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let why = "it is a dangling link: name the file itself, or create an empty one there";
@@ -35,7 +35,7 @@ pub(super) fn make(path: &Path) -> Result<(), IndexError> {
 ///
 /// # Errors
 ///
-/// [`IndexError::Planted`]
+/// [`IndexError::Planted`].
 pub(super) fn refuse_planted(path: &Path) -> Result<(), IndexError> {
     if !is_world_writable(&directory(path))
         && !resolved(path).is_some_and(|p| is_world_writable(&directory(&p)))
@@ -59,7 +59,7 @@ pub(super) fn refuse_planted(path: &Path) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// How other users can write to the index, if they can. (Root can in any case.)
+/// Returns how other users can write to the index, if they can. (Root always can.)
 pub(crate) fn weakness(path: &Path) -> Option<String> {
     let path = resolved(path).unwrap_or_else(|| path.to_owned());
     let directory = directory(&path);
@@ -79,13 +79,13 @@ fn is_world_writable(directory: &Path) -> bool {
     directory.metadata().is_ok_and(|metadata| metadata.mode() & 0o002 != 0)
 }
 
-/// Neither ours nor root's.
+/// Whether the owner is neither this user nor root.
 fn is_foreign(metadata: &Metadata) -> bool {
     let owner = metadata.uid();
     owner != 0 && owner != rustix::process::geteuid().as_raw()
 }
 
-/// The target of a path with links.
+/// The path with all links resolved.
 fn resolved(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }

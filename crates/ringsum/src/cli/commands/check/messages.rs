@@ -1,15 +1,15 @@
-//! Messages about checksum files: our own, or those of the tool that an applet stands in for.
+//! Messages about checksum files: our own, or those of the tool that the command was invoked as.
 
 use super::Counts;
 use crate::cli::args::Args;
 use crate::cli::session::Session;
 
-/// Malformed lines of one checksum file that are reported one by one: a binary file has millions. With `--warn`
-/// all of them are.
+/// Most malformed lines of one checksum file that are reported individually, because a binary file
+/// has millions. With `--warn` all are.
 const MALFORMED_MAX: u64 = 10;
 
-/// The message about a malformed line, the `count`-th of its list. Lines that make the check fail are
-/// reported; lines that are only counted on demand, as in GNU tools.
+/// Returns the message about a malformed line, the `count`-th of its list. Lines that make the
+/// check fail are reported; lines that are only counted are reported on demand, as in GNU tools.
 pub(super) fn malformed(args: &Args, number: u64, count: u64, why: &str) -> Option<String> {
     match args.applet {
         Some(applet) => args
@@ -21,7 +21,7 @@ pub(super) fn malformed(args: &Args, number: u64, count: u64, why: &str) -> Opti
     }
 }
 
-/// The message about the malformed lines of a list that were not reported one by one.
+/// Returns the message about malformed lines of a list that were not reported individually.
 pub(super) fn more_malformed(args: &Args, count: u64) -> Option<String> {
     let is_quiet = args.applet.is_some() || args.warn || args.lenient || args.status;
     let more = count.checked_sub(MALFORMED_MAX).filter(|more| *more > 0 && !is_quiet)?;
@@ -29,7 +29,7 @@ pub(super) fn more_malformed(args: &Args, count: u64) -> Option<String> {
     Some(format!("{more} more improperly formatted checksum {lines}; --warn reports all of them"))
 }
 
-/// The message about a list of which nothing was verified. `is_empty`: it named no file.
+/// Returns the message about a list with no verified file. `is_empty`: it names no file.
 pub(super) fn not_verified(args: &Args, is_empty: bool) -> &'static str {
     match args.applet {
         Some(applet) if is_empty && applet.is_xxhsum => {
@@ -40,7 +40,7 @@ pub(super) fn not_verified(args: &Args, is_empty: bool) -> &'static str {
     }
 }
 
-/// The name of a list in messages.
+/// Returns the name of a list in messages.
 pub(super) fn list_name<'l>(args: &Args, list: &'l [u8]) -> &'l [u8] {
     match (args.applet, list) {
         (Some(_), b"-") => b"'standard input'",
@@ -48,7 +48,7 @@ pub(super) fn list_name<'l>(args: &Args, list: &'l [u8]) -> &'l [u8] {
     }
 }
 
-/// The closing warnings.
+/// Prints the closing warnings.
 pub(super) fn warn(session: &Session<'_>, counts: &Counts) {
     let say = |n: u64, one: &str, many: &str| match n {
         0 => {}
