@@ -1,9 +1,9 @@
-//! What a caller may choose: every knob, typed, with its legal range.
+//! Configuration: every option, typed, with its valid range.
 //!
 //! `None` means "detect automatically": [`Plan`](crate::Plan) decides from the facts of the source.
-//! Explicit options are never silently overridden. An engine, a cache mode or a block size that is
-//! set here is used as is or refused with an error; a number beyond what is useful is clamped, and
-//! the plan says so.
+//! Explicit options are never silently overridden. An explicit engine, cache mode or block size is
+//! used as is or rejected with an error; a number beyond what is useful is clamped, and the plan
+//! says so.
 
 use std::fmt;
 
@@ -14,14 +14,13 @@ use crate::sys::sigbus;
 pub(crate) const BLOCK_BYTES_MIN: u32 = 512;
 /// Largest block, in bytes.
 pub(crate) const BLOCK_BYTES_MAX: u32 = 64 << 20;
-/// Most requests in flight: the largest io_uring the kernel sets up (`IORING_MAX_ENTRIES`).
+/// Most requests in flight: the largest io_uring that the kernel sets up (`IORING_MAX_ENTRIES`).
 pub(crate) const QUEUE_DEPTH_MAX: u32 = 32768;
 /// Most slots on one thread: as many as the deepest queue can use.
 pub(crate) const SLOTS_MAX: u32 = 32768;
 /// Most memory for the blocks of one run (slots x block size, over all threads), in bytes: 1 GiB.
 pub(crate) const SLAB_BYTES_MAX: u64 = 1 << 30;
-/// Smallest [`Memory::limit_bytes`]: one block that stays in a core's cache, or a few short ones in
-/// flight.
+/// Smallest [`Memory::limit_bytes`]: one block that stays in a core's cache, or a few short ones.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// Most worker threads.
 pub(crate) const WORKERS_MAX: u32 = 1024;
@@ -30,11 +29,11 @@ pub(crate) const POOL_THREADS_MAX: u32 = 1024;
 /// Longest time the kernel's polling thread may idle before it sleeps, in milliseconds.
 pub(crate) const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
 
-/// Slots start at multiples of this, in bytes. 4 KiB is the largest memory alignment that direct I/O
-/// needs on the devices in use.
+/// Slots start at multiples of this, in bytes. 4 KiB is the largest memory alignment that direct
+/// I/O needs on the devices in use.
 pub(crate) const SLOT_ALIGN_BYTES: u32 = 4096;
 
-/// Bytes of memory that one slot takes for blocks of this size.
+/// Returns the memory of one slot for blocks of this size, in bytes.
 pub(crate) fn stride_bytes(block_bytes: u32) -> u64 {
     block_bytes.max(1).next_multiple_of(SLOT_ALIGN_BYTES).into()
 }
@@ -52,14 +51,14 @@ pub enum EngineKind {
     Pool,
     /// One `preadv2` at a time, on the thread that consumes the block.
     Pread,
-    /// One `read` after another from the file position, with a large buffer, as stdio does. The only
+    /// One `read` after another at the file position, with a large buffer, as stdio does. The only
     /// way to read a pipe, a terminal or a socket.
     Stream,
-    /// Blocks passed straight out of a mapping of the page cache. Needs Linux 5.14
+    /// Blocks of a mapping of the page cache, without a copy. Needs Linux 5.14
     /// (`MADV_POPULATE_READ`) and [`Config::mmap`].
     Mmap,
-    /// No I/O: every read succeeds at once, and a block holds whatever its slot held. Measures the
-    /// cost of this library and of the consumer.
+    /// No I/O: every read succeeds immediately, and a block contains whatever its slot contained.
+    /// Measures the cost of this library and of the consumer.
     Null,
 }
 
@@ -75,7 +74,7 @@ impl EngineKind {
         EngineKind::Null,
     ];
 
-    /// The name in options and messages.
+    /// Returns the name in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::IoUring => "io_uring",
@@ -88,12 +87,12 @@ impl EngineKind {
         }
     }
 
-    /// Whether a request is complete when it has been submitted, so that a second slot gains nothing.
+    /// Whether a request is complete once it is submitted, so that a second slot gains nothing.
     pub(crate) const fn is_synchronous(self) -> bool {
         !matches!(self, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool)
     }
 
-    /// Whether blocks lie in the engine's own memory, so that no slab is needed.
+    /// Whether blocks are in the engine's own memory, so that no slab is needed.
     pub(crate) const fn owns_memory(self) -> bool {
         matches!(self, EngineKind::Mmap)
     }
@@ -104,7 +103,7 @@ impl EngineKind {
     }
 }
 
-/// What a read does to the page cache.
+/// How reads use the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheMode {
@@ -121,7 +120,7 @@ impl CacheMode {
     /// Every mode.
     pub const ALL: [CacheMode; 3] = [CacheMode::Direct, CacheMode::Buffered, CacheMode::Dontcache];
 
-    /// The name in options and messages.
+    /// Returns the name in options and messages.
     pub const fn name(self) -> &'static str {
         match self {
             CacheMode::Direct => "direct",
@@ -134,9 +133,9 @@ impl CacheMode {
 /// The order in which blocks reach the consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
-    /// One after another from the first byte to the last, never two at once.
+    /// One after another from the first byte to the last, never two at the same time.
     InOrder,
-    /// As they arrive, on several threads at once.
+    /// As they arrive, on several threads at the same time.
     #[default]
     AnyOrder,
 }
@@ -153,22 +152,22 @@ impl fmt::Display for Order {
 /// When blocks are consumed if several have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Consume {
-    /// After each block, its slot is requested again before the next is consumed: the device always
-    /// has work.
+    /// After each block, its slot is requested again before the next block is consumed, so that the
+    /// device always has work.
     #[default]
     Each,
     /// All arrived blocks are consumed before their slots are requested again: fewer system calls,
-    /// and a device that may run dry.
+    /// but the device may become idle.
     Batch,
 }
 
-/// What a thread does while it waits for a read, for another thread, or for room in a pipe.
+/// What a thread does while it waits for a read, for another thread, or for space in a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Wait {
     /// Sleeps.
     #[default]
     Sleep,
-    /// Looks again in a busy loop. Takes a whole processor for each waiting thread.
+    /// Polls in a busy loop. Takes a whole processor per waiting thread.
     Spin,
 }
 
@@ -177,7 +176,7 @@ pub enum Wait {
 pub enum HugePages {
     /// Pages of the base size (`MADV_NOHUGEPAGE`).
     Off,
-    /// Transparent huge pages where the kernel has them (`MADV_HUGEPAGE`), base pages elsewhere.
+    /// Transparent huge pages if the kernel has them (`MADV_HUGEPAGE`), otherwise base pages.
     #[default]
     Advise,
     /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`). Refused if the pool is too small:
@@ -185,13 +184,13 @@ pub enum HugePages {
     Hugetlb,
 }
 
-/// The place of reads in the device's queue (`ioprio_set(2)`), if its scheduler has one: BFQ and
-/// mq-deadline do, `none` does not.
+/// The priority of reads in the device's queue (`ioprio_set(2)`), if its scheduler supports it: BFQ
+/// and mq-deadline do, `none` does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoPriority {
     /// Only when no other process has used the device for a while.
     Idle,
-    /// From 0, the first, to 7, the last. A process has 4 by default.
+    /// From 0, the highest, to 7, the lowest. A process has 4 by default.
     BestEffort(u8),
 }
 
@@ -201,30 +200,29 @@ pub enum IoPriority {
 pub struct Io {
     /// How requests reach the kernel. [`EngineKind::Mmap`] is set by [`Config::mmap`].
     pub engine: Option<EngineKind>,
-    /// What reads do to the page cache.
+    /// How reads use the page cache.
     pub cache: Option<CacheMode>,
-    /// Read the device itself, never a copy in a page cache: direct I/O where that is known to reach
-    /// the device, an error elsewhere.
+    /// Read from the device, never from a copy in a page cache: direct I/O if it is known to reach
+    /// the device, otherwise an error.
     pub bypass_cache: bool,
     /// Bytes of a block, 512 bytes to 64 MiB. Direct I/O needs a multiple of
     /// the device's alignment, usually 512 or 4096.
     pub block_bytes: Option<u32>,
-    /// Most requests in flight on one thread, `1..=32_768`. More than `slots` is the same
-    /// as `slots`. A synchronous engine has one at a time in any case.
+    /// Most requests in flight per thread, `1..=32_768`; at most `slots`. A synchronous engine
+    /// always has one at a time.
     pub queue_depth: Option<u32>,
-    /// Blocks of memory on one thread, `1..=32_768`; on all threads together at most 1 GiB, or
+    /// Blocks of memory per thread, `1..=32_768`; for all threads together at most 1 GiB, or
     /// [`Memory::limit_bytes`].
     pub slots: Option<u32>,
-    /// Threads besides the first, `0..=1024`. In any order, each of them reads and
-    /// consumes. In order, one of them consumes what the calling thread reads, and more than one is
-    /// the same as one.
+    /// Threads besides the first, `0..=1024`. In any order, each of them reads and consumes. In
+    /// order, one of them consumes what the calling thread reads, and any others are unused.
     pub workers: Option<u32>,
-    /// Most threads in all, the calling one included, if `workers` is not set. Default: the number of
-    /// processors this process may use. 0 counts as 1.
+    /// Most threads in total, including the calling one, if `workers` is not set. Default: the
+    /// number of processors that this process may use. 0 counts as 1.
     pub threads_max: Option<u32>,
     /// Threads of the engine `pool` for each consuming thread, `1..=1024`.
     pub pool_threads: Option<u32>,
-    /// Blocks in order even if the consumer would take any order.
+    /// Deliver blocks in order even if the consumer accepts any order.
     pub in_order: bool,
     /// What threads do while they wait.
     pub wait: Wait,
@@ -232,17 +230,17 @@ pub struct Io {
     pub consume: Consume,
     /// Most bytes per second, over all runs that share the limit.
     pub rate_limit: Option<RateLimit>,
-    /// The place of reads in the device's queue.
+    /// The priority of reads in the device's queue.
     pub priority: Option<IoPriority>,
 }
 
-/// How much memory to use, and of which pages.
+/// How much memory to use, and which pages.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Most memory for the blocks of a run, over all of its threads, in bytes, 256 KiB
-    /// or more. Numbers that are not set shrink until they fit; numbers that are set and do not fit
-    /// are refused. Default: 1 GiB; an automatic plan takes 16 MiB.
+    /// Most memory for the blocks of a run, over all of its threads, in bytes: 256 KiB or more.
+    /// Automatic numbers shrink to fit; explicit numbers that do not fit are an error. Default: 1
+    /// GiB; an automatic plan uses 16 MiB.
     pub limit_bytes: Option<u64>,
     /// Which pages hold the slots.
     pub huge_pages: HugePages,
@@ -252,24 +250,25 @@ pub struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Uring {
-    /// `IOSQE_IO_DRAIN`: a request starts when all before it have ended. In effect one is in flight.
+    /// `IOSQE_IO_DRAIN`: a request starts after all earlier ones have ended: in effect, one is in
+    /// flight.
     pub drain: bool,
     /// `IOSQE_IO_LINK`: the requests of one submission run one after another.
     pub link: bool,
-    /// `IORING_SETUP_SQPOLL`: a kernel thread takes requests, so that submitting needs no system
-    /// call. It wants a core to itself. Needs Linux 5.11 without privileges. The value is the number
-    /// of milliseconds without work after which it sleeps, `0..=60_000`; 0 is the kernel's default of
-    /// one second.
+    /// `IORING_SETUP_SQPOLL`: a kernel thread polls for requests, so that submitting needs no
+    /// system call. It needs its own core, and Linux 5.11 without privileges. The value is the idle
+    /// time in milliseconds after which it sleeps, `0..=60_000`; 0 is the kernel's default of one
+    /// second.
     pub sqpoll: Option<u32>,
     /// The processor that the polling thread is bound to. Default: any.
     pub sqpoll_cpu: Option<u32>,
-    /// `IORING_SETUP_IOPOLL`: completions are polled for at the device. Only for direct reads of
+    /// `IORING_SETUP_IOPOLL`: completions are polled from the device. Only for direct reads of
     /// devices with poll queues.
     pub iopoll: bool,
-    /// `IORING_REGISTER_BUFFERS`: the slots are mapped into the kernel and pinned once, not for each
-    /// read. They count against `RLIMIT_MEMLOCK`.
+    /// `IORING_REGISTER_BUFFERS`: the slots are mapped into the kernel and pinned once instead of
+    /// for each read. They count against `RLIMIT_MEMLOCK`.
     pub fixed_buffers: bool,
-    /// `IORING_REGISTER_FILES`: the file is looked up once, not for each read.
+    /// `IORING_REGISTER_FILES`: the file is looked up once instead of for each read.
     pub fixed_file: bool,
 }
 
@@ -288,11 +287,10 @@ pub struct Observe {
     pub stats: bool,
 }
 
-/// How to read, in groups of options. The default detects everything from the source and is almost
-/// always right.
+/// How to read, in groups of options. The default detects everything, and is almost always right.
 ///
-/// A source that is read as a stream (a pipe, a terminal, a socket) has one engine, `stream`, and
-/// refuses another engine and every cache mode but `buffered`.
+/// A source that is read as a stream (a pipe, a terminal, a socket) supports only the engine
+/// `stream` and the cache mode `buffered`; others are an error.
 ///
 /// ```
 /// use blockring::{CacheMode, Config};
@@ -317,14 +315,14 @@ pub struct Config {
     mmap: Option<AllowMmap>,
 }
 
-/// Permission to map files, for [`Config::mmap`].
+/// Permission to map files, required by [`Config::mmap`].
 #[derive(Debug, Clone, Copy)]
 pub struct AllowMmap(());
 
 impl AllowMmap {
-    /// Installs a `SIGBUS` handler, once for the process, that turns the truncation of a mapped file
-    /// into an error of the run. It touches nothing but this library's own mappings and passes every
-    /// other fault on to the handler that was installed before it.
+    /// Installs a `SIGBUS` handler, once per process, that turns the truncation of a mapped file
+    /// into an error of the run. It affects only this library's own mappings and passes every other
+    /// fault on to the handler that was installed before it.
     ///
     /// # Errors
     ///
@@ -332,10 +330,10 @@ impl AllowMmap {
     ///
     /// # Safety
     ///
-    /// The blocks of a mapping are the page cache itself: they change when any process writes to the
-    /// file, even while a consumer holds them as `&[u8]`. The run then ends with an error, but only
-    /// after its consumers have seen the bytes. They must do nothing that is unsound if two looks at
-    /// one byte differ.
+    /// The blocks of a mapping are the page cache itself: they change when any process writes to
+    /// the file, even while a consumer holds them as `&[u8]`. The run then ends with an error, but
+    /// only after its consumers have processed the bytes. Consumers must do nothing that is unsound
+    /// if reading a byte twice gives different values.
     #[expect(unsafe_code)]
     pub unsafe fn new() -> std::io::Result<AllowMmap> {
         sigbus::install().map(|()| AllowMmap(()))
@@ -346,20 +344,19 @@ impl AllowMmap {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// One number is out of its range.
+    /// A number is out of range.
     #[error("{name} is {value}, and must be from {min} to {max}")]
     Range {
         /// The option.
         name: &'static str,
         /// Its value.
         value: u64,
-        /// The smallest legal value.
+        /// The smallest valid value.
         min: u64,
-        /// The largest legal value.
+        /// The largest valid value.
         max: u64,
     },
-    /// The slots of all threads would take more than 1 GiB, or than
-    /// [`Memory::limit_bytes`].
+    /// The slots of all threads would take more than 1 GiB, or more than [`Memory::limit_bytes`].
     #[error("{slots} slots of {block_bytes} bytes on {threads} thread{} are more than {}: {}",
         if *.threads == 1 { "" } else { "s" }, size(*.bytes_max), what_fits(*.block_bytes, *.bytes_max))]
     Slab {
@@ -377,7 +374,7 @@ pub enum ConfigError {
     Contradiction(&'static str),
 }
 
-/// The largest setting that fits instead.
+/// Suggests the largest setting that fits.
 fn what_fits(block_bytes: u32, bytes_max: u64) -> String {
     match bytes_max / stride_bytes(block_bytes) {
         0 => format!("use blocks of at most {}", size(1 << bytes_max.max(1).ilog2())),
@@ -385,7 +382,7 @@ fn what_fits(block_bytes: u32, bytes_max: u64) -> String {
     }
 }
 
-/// A size in the largest unit that divides it.
+/// Formats a size in the largest unit that divides it.
 pub(crate) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|(shift, _)| bytes != 0 && bytes.is_multiple_of(1 << shift)) {
@@ -395,8 +392,8 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 impl Config {
-    /// Changes options in an expression, as the structs cannot be written as literals outside this
-    /// crate.
+    /// Changes options in an expression, because the structs cannot be constructed literally
+    /// outside this crate.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
         change(&mut self);
@@ -414,7 +411,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// The first option that is wrong.
+    /// The first invalid option.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Config { io, memory, uring, .. } = self;
         let range = |name, value: Option<u32>, min: u32, max: u32| match value {
@@ -444,24 +441,24 @@ impl Config {
         }
     }
 
-    /// Most bytes of blocks, over all threads of a run.
+    /// Returns the most bytes of blocks, over all threads of a run.
     pub(crate) fn slab_bytes_max(&self) -> u64 {
         self.memory.limit_bytes.map_or(SLAB_BYTES_MAX, |bytes| bytes.min(SLAB_BYTES_MAX))
     }
 
-    /// Most slots for blocks of this size, over all threads of a run.
+    /// Returns the most slots for blocks of this size, over all threads of a run.
     pub(crate) fn slots_max(&self, block_bytes: u32) -> u32 {
         (self.slab_bytes_max() / stride_bytes(block_bytes)) as u32
     }
 
-    /// The explicit number of slots. With a memory limit, an explicit queue depth needs as many.
+    /// The explicit number of slots. With a memory limit, an explicit queue depth implies as many.
     pub(crate) fn explicit_slots(&self) -> Option<u32> {
         let is_one = self.io.engine.is_some_and(EngineKind::is_synchronous);
         let is_limited = self.memory.limit_bytes.is_some();
         self.io.slots.or(self.io.queue_depth.filter(|_| is_limited && !is_one))
     }
 
-    /// The explicit number of threads with slots of their own, if memory is limited.
+    /// The explicit number of threads with their own slots if memory is limited, otherwise 1.
     pub(crate) fn explicit_threads(&self) -> u32 {
         let is_limited = self.memory.limit_bytes.is_some();
         1 + self.io.workers.filter(|_| is_limited && !self.io.in_order).unwrap_or(0)
@@ -479,7 +476,7 @@ impl Config {
         }
     }
 
-    /// Two options that exclude each other.
+    /// Returns a message if two options exclude each other.
     fn contradiction(&self) -> Option<&'static str> {
         let Config { io, memory, uring, mmap, .. } = self;
         let too_long = |limit: &RateLimit| {
@@ -533,7 +530,7 @@ impl Config {
         rules.into_iter().find_map(|(is_wrong, what)| is_wrong.then_some(what))
     }
 
-    /// The explicit engine: set by name, or implied by an option that only it has.
+    /// Returns the explicit engine: set by name, or implied by an option that only it supports.
     pub(crate) fn explicit_engine(&self) -> Option<EngineKind> {
         match self.io.engine {
             None if self.uring.is_set() => Some(EngineKind::IoUring),
@@ -542,7 +539,7 @@ impl Config {
         }
     }
 
-    /// The explicit cache mode: set by name, or implied by an option that needs it.
+    /// Returns the explicit cache mode: set by name, or implied by an option that requires it.
     pub(crate) fn explicit_cache(&self) -> Option<CacheMode> {
         match self.io.bypass_cache || self.uring.iopoll {
             true => Some(CacheMode::Direct),
@@ -555,14 +552,14 @@ impl Config {
         self.io.block_bytes.or(self.io.queue_depth).or(self.io.slots).is_some()
     }
 
-    /// Whether a measured setting may be used: its values were measured together, so that one that is
-    /// explicit says nothing about the others.
+    /// Whether a measured setting may be used. Its values were measured together, so none of them
+    /// applies if another one is explicit.
     pub(crate) fn accepts_tuning(&self) -> bool {
         let is_shaped = self.has_explicit_shape();
         self.explicit_engine().is_none() && self.io.cache.is_none() && !is_shaped
     }
 
-    /// Whether nothing about how to read is explicit.
+    /// Whether no option about how to read is explicit.
     pub(crate) fn is_automatic(&self) -> bool {
         self.explicit_engine().is_none()
             && self.explicit_cache().is_none()

@@ -1,4 +1,4 @@
-//! What can go wrong, with messages that say what to do.
+//! Errors, with messages that say what to do.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{CacheMode, ConfigError, EngineKind};
 
-/// The error with which a consumer may stop a run; `?` turns any error into it.
+/// The error with which a consumer may stop a run; `?` converts any error to it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a source could not be read, and which one.
 ///
-/// [`Display`](fmt::Display) prints `PATH: what happened`, and that of `kind` the second part alone, for
-/// callers that print the path elsewhere.
+/// [`Display`](fmt::Display) prints `PATH: what happened`; that of `kind` prints only the second
+/// part, for callers that print the path elsewhere.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Error {
@@ -22,7 +22,7 @@ pub struct Error {
     pub kind: ErrorKind,
 }
 
-/// What happened. The messages leave out the path, which [`Error`] holds.
+/// What happened. Messages omit the path, which [`Error`] holds.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -42,9 +42,9 @@ pub enum ErrorKind {
     Read {
         /// Start of the bytes that could not be read, from the start of the source.
         offset: u64,
-        /// Their number; 0 if the error has nothing to do with a place.
+        /// Their number; 0 if the error concerns no particular range.
         len: u64,
-        /// Whether all of them are bad, or some among them.
+        /// Whether all of them are bad, or only some of them.
         precision: Precision,
         /// The kernel's error.
         error: io::Error,
@@ -52,8 +52,8 @@ pub enum ErrorKind {
     /// The source changed between its opening and the end of the last read.
     #[error("changed while it was read ({0}); try again when no process writes to it")]
     Changed(Change),
-    /// The file did not change, but reading found another length than `stat` reports. Only pseudo
-    /// file systems (proc, sysfs, ...), which make up file sizes, are read to their real end.
+    /// The file did not change, but its content is not as long as `stat` reports. Only files of
+    /// pseudo file systems (proc, sysfs, ...), which invent file sizes, are read to their real end.
     #[error(
         "its size is reported as {stated} bytes, but reading found {}{found}: the file system \
          misreports it, so its content is not known to be complete",
@@ -62,7 +62,7 @@ pub enum ErrorKind {
     Length {
         /// Length according to `stat`, in bytes.
         stated: u64,
-        /// Where the bytes ended; or, if it is larger, how many there are at least.
+        /// Where the bytes ended; or, if it is larger, the least number of bytes there are.
         found: u64,
     },
     /// An engine is not available here.
@@ -98,26 +98,26 @@ pub enum ErrorKind {
     /// [`Io::bypass_cache`](crate::Io::bypass_cache) is set, and reads here might not reach the device.
     #[error("the page cache cannot be bypassed here: {0}")]
     BypassCache(String),
-    /// The output of a [`Tee`](crate::Tee) takes no more bytes.
+    /// The output of a [`Tee`](crate::Tee) cannot be written to.
     #[error("{to}: {}; {bytes} bytes were consumed before, the rest was not",
         output_closed(.error), to = .to.display())]
     Tee {
         /// The name of the output.
         to: PathBuf,
-        /// Bytes that consumers saw before.
+        /// Bytes that consumers got before.
         bytes: u64,
         /// The kernel's error.
         error: io::Error,
     },
-    /// A file that a stream is passed on to did not get everything.
+    /// Not all bytes could be written to a file of a [`Tee`](crate::Tee).
     #[error("{error}; it holds the first {bytes} bytes")]
     TeeFile {
-        /// Bytes that were written, from the start.
+        /// Bytes that were written, from the start of the stream.
         bytes: u64,
         /// The kernel's error.
         error: io::Error,
     },
-    /// All bytes of a file that a stream is passed on to were written, but could not be synced.
+    /// All bytes were written to a file of a [`Tee`](crate::Tee), but it could not be synced.
     #[error("{error}; all {bytes} bytes were written, but fsync failed")]
     TeeSync {
         /// Bytes that were written.
@@ -130,22 +130,22 @@ pub enum ErrorKind {
     Consumer(BoxError),
 }
 
-/// How precisely the place of a failed read is known.
+/// How precisely the range of a failed read is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precision {
-    /// It is one request, or the rest of one. Which of its bytes are bad is not known.
+    /// The range is one request, or the rest of one. It is unknown which of its bytes are bad.
     Request,
-    /// Its first unit and its last one fail by themselves. A unit is the least that the run could
+    /// Its first unit and its last one fail by themselves. A unit is the least that the run can
     /// read: the alignment of direct reads (512 or 4096 bytes), or a page of the page cache.
     Units,
-    /// A closer look would have taken too long.
+    /// Locating the bad units would have taken too long.
     OutOfTime,
-    /// All of it could be read when it was tried again.
+    /// All of it could be read at a second attempt.
     Transient,
 }
 
-/// How a source at the end of a run differed from the source at its opening.
+/// How a source at the end of a run differs from the source at its opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -167,14 +167,14 @@ pub enum Change {
     Rewritten,
     /// Same length and modification time, different change time: its data or its attributes changed.
     StatusChanged,
-    /// It changed, and its path leads to another file now.
+    /// It changed, and its path now leads to another file.
     Replaced,
-    /// It changed, and its path leads to nothing now.
+    /// It changed, and its path now leads to nothing.
     Removed,
 }
 
 impl Change {
-    /// One word for programs.
+    /// Returns one word for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Change::Shrank { .. } => "shrank",
@@ -202,15 +202,15 @@ impl fmt::Display for Change {
     }
 }
 
-/// Whether an error concerns the place that was read, so that reading elsewhere may succeed: the
+/// Whether an error concerns the range that was read, so that reading elsewhere may succeed: the
 /// medium, the link to it for one request, or a checksum. Not if the device is gone (`ENODEV`,
-/// `ENXIO`, `ENOLINK`), the server is gone (`ESTALE`, `ENOTCONN`), or the request was wrong.
+/// `ENXIO`, `ENOLINK`), the server is gone (`ESTALE`, `ENOTCONN`), or the request was invalid.
 pub(crate) fn is_of_place(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
-            // Most of them: whatever the block layer does not name more exactly, btrfs checksums,
-            // fs-verity.
+            // Most of them: whatever the block layer does not report more precisely, btrfs
+            // checksums, fs-verity.
             libc::EIO
             // The block layer: "critical medium", "critical target", "protection", "timeout" error.
             | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ | libc::ETIMEDOUT
@@ -249,16 +249,16 @@ fn read_advice(error: &io::Error) -> &'static str {
 }
 
 impl ErrorKind {
-    /// A request failed, and its place is known no better than that.
+    /// Creates the error of a failed request whose bad bytes are not located more precisely.
     pub(crate) fn read(offset: u64, len: u64, error: io::Error) -> ErrorKind {
         ErrorKind::Read { offset, len, precision: Precision::Request, error }
     }
 
-    /// Whether this one file cannot be read like other files of its device, but perhaps in another
-    /// way: make a [`Plan`](crate::Plan) of its own.
+    /// Whether this one file cannot be read like other files of its device, but perhaps with a
+    /// [`Plan`](crate::Plan) of its own.
     pub fn is_refusal(&self) -> bool {
         match self {
-            // Another file system is mounted there, or its file system has something against direct or
+            // Another file system is mounted there, or the file system does not support direct or
             // uncached reads of this file.
             ErrorKind::Read { error, .. } => {
                 matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))

@@ -10,22 +10,22 @@
 //!          input                 └── engine ─┘ kernel
 //! ```
 //!
-//! A [`Source`] is an opened input. A [`Plan`] decides how to read it (which engine, which cache mode,
-//! block size, queue depth and threads) and says why. With a default [`Config`] everything is detected
+//! A [`Source`] is an opened input. A [`Plan`] decides how to read it (engine, cache mode, block
+//! size, queue depth and threads) and reports why. With a default [`Config`] everything is detected
 //! automatically; explicit options are never silently overridden. Memory is bounded, whatever the
-//! length of the source. A run that returns `Ok` has read every byte of one source that did not change
-//! in that time, as far as size, mtime and ctime show. (Only the engine `null`, for measurements, reads
-//! nothing.)
+//! length of the source. A run that returns `Ok` has read every byte of one source that did not
+//! change meanwhile, as far as size, mtime and ctime show. (Only the engine `null`, for
+//! measurements, reads nothing.)
 //!
 //! # Your own consumer
 //!
-//! In order, on one thread at a time: SHA-256 through the ring.
+//! In order, on one thread at a time: SHA-256 with the ring.
 //!
 //! ```
 #![doc = include_str!("../examples/sha256.rs")]
 //! ```
 //!
-//! In any order, on several threads at once: count the bytes.
+//! In any order, on several threads at the same time: count the bytes.
 //!
 //! ```
 #![doc = include_str!("../examples/drain.rs")]
@@ -33,8 +33,8 @@
 //!
 //! # Scattered reads
 //!
-//! A [`BatchReader`] reads many small extents at once, as a database does for a list of keys, and keeps
-//! its ring from one batch to the next.
+//! A [`BatchReader`] reads many small extents at once, as a database does for a list of keys, and
+//! keeps its ring from one batch to the next.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,13 +51,14 @@
 //!
 //! # Diagnostics
 //!
-//! [`Plan::choices`] has each choice with its reason. With [`Observe::stats`], [`Plan::stats`] has
-//! counters, latencies and a breakdown of wait times after a run; a [`Trace`] records every event.
+//! [`Plan::choices`] returns each choice with its reason. With [`Observe::stats`], [`Plan::stats`]
+//! returns counters, latencies and a wait-time breakdown after a run; a [`Trace`] records every
+//! event.
 //!
 //! # Platform
 //!
-//! Linux. io_uring is used from Linux 5.6 on. Without it (old kernels, containers that refuse it) the
-//! same program reads with libaio, or with threads that `pread`.
+//! Linux. io_uring is used from Linux 5.6 on. Without it (old kernels, containers that block it)
+//! the same program reads with libaio, or with threads that call `pread`.
 
 mod config;
 mod core;

@@ -1,4 +1,4 @@
-//! Memory that direct I/O accepts, for a program that reads or writes by itself.
+//! Memory suitable for direct I/O, for programs that read or write by themselves.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -8,19 +8,19 @@ use super::slab::Slab;
 use crate::config::HugePages;
 use crate::error::ErrorKind;
 
-/// Zeroed memory, aligned to 4096 bytes, as direct I/O needs on any device in use. From 512 KiB on it
-/// lies in huge pages if `pages` says so, as the slots of a ring do.
+/// Zeroed memory, aligned to 4096 bytes, as direct I/O needs on any device in use. Like the slots
+/// of a ring, buffers of 512 KiB or more use huge pages if `pages` allows.
 pub struct Buffer {
     slab: Slab,
     len: u32,
 }
 
 impl Buffer {
-    /// Allocates `len` bytes. Pages are allocated at their first use.
+    /// Allocates `len` bytes. Pages are allocated at first use.
     ///
     /// # Errors
     ///
-    /// The system refuses the memory, or its pool of reserved huge pages is too small.
+    /// If the system refuses the memory, or its pool of reserved huge pages is too small.
     pub fn new(len: u32, pages: HugePages) -> Result<Buffer, ErrorKind> {
         Ok(Buffer { slab: Slab::new(1, len, pages)?, len })
     }
@@ -30,7 +30,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slot has so many bytes, zeroed by the kernel, and is used nowhere else.
+        // SAFETY: the slot has that many bytes, zeroed by the kernel, and is used nowhere else.
         unsafe { std::slice::from_raw_parts(self.slab.slot(0), self.len as usize) }
     }
 }

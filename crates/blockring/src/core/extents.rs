@@ -1,5 +1,5 @@
-//! The extents of one source, handed out once each, in order, to any number of threads: a range cut
-//! into blocks, or a list.
+//! The extents of one source, assigned once each, in order, to any number of threads: blocks of a
+//! range, or a list.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,19 +13,19 @@ pub(crate) struct Extent {
     pub(crate) len: u32,
 }
 
-/// The extents to read, and how many have been handed out.
+/// The extents to read, and how many have been assigned.
 #[derive(Debug)]
 pub(crate) struct Extents {
-    what: What,
+    layout: Layout,
     next: AtomicU64,
 }
 
-/// Far past any end, and far from wrapping around.
+/// Value of `next` after a stop: far past any end, and far from wrapping around.
 const STOPPED: u64 = u64::MAX / 2;
 
 #[derive(Debug)]
-enum What {
-    /// A range, in blocks of so many bytes.
+enum Layout {
+    /// A range, in blocks of this many bytes.
     Range(Range<u64>, u32),
     /// One by one.
     List(Vec<Extent>),
@@ -33,47 +33,47 @@ enum What {
 
 impl Extents {
     pub(crate) fn new(range: Range<u64>, block_bytes: u32) -> Extents {
-        Extents { what: What::Range(range, block_bytes), next: AtomicU64::new(0) }
+        Extents { layout: Layout::Range(range, block_bytes), next: AtomicU64::new(0) }
     }
 
-    /// Extents in the order of the list, with indexes of the caller's.
+    /// Creates extents in the order of `list`, with the caller's indexes.
     pub(crate) fn of_list(list: Vec<Extent>) -> Extents {
-        Extents { what: What::List(list), next: AtomicU64::new(0) }
+        Extents { layout: Layout::List(list), next: AtomicU64::new(0) }
     }
 
-    /// The next extent; `None` if all have been handed out, or after [`stop`](Extents::stop).
+    /// Assigns the next extent; `None` if there is none left, or after [`stop`](Extents::stop).
     pub(crate) fn claim(&self) -> Option<Extent> {
         // One counter for all threads, so that the device sees one ascending sequence.
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        match &self.what {
-            What::Range(range, block_bytes) => block(range, *block_bytes, index),
-            What::List(list) => list.get(usize::try_from(index).unwrap_or(usize::MAX)).copied(),
+        match &self.layout {
+            Layout::Range(range, block_bytes) => block(range, *block_bytes, index),
+            Layout::List(list) => list.get(usize::try_from(index).unwrap_or(usize::MAX)).copied(),
         }
     }
 
-    /// Hands out nothing more.
+    /// Assigns no more extents.
     pub(crate) fn stop(&self) {
         self.next.store(STOPPED, Ordering::Relaxed);
     }
 
-    /// Whether nothing has been handed out, and nothing stopped.
+    /// Whether no extent has been assigned, and `stop` was not called.
     pub(crate) fn is_untouched(&self) -> bool {
         self.next.load(Ordering::Relaxed) == 0
     }
 
-    /// Extents that have not been handed out.
+    /// Returns the number of extents not assigned yet.
     pub(crate) fn left(&self) -> u64 {
-        let all = match &self.what {
-            What::Range(range, block_bytes) => {
+        let all = match &self.layout {
+            Layout::Range(range, block_bytes) => {
                 (range.end - range.start).div_ceil((*block_bytes).into())
             }
-            What::List(list) => list.len() as u64,
+            Layout::List(list) => list.len() as u64,
         };
         all.saturating_sub(self.next.load(Ordering::Relaxed))
     }
 }
 
-/// The block at `index` of a range.
+/// Returns the block at `index` of a range.
 fn block(range: &Range<u64>, block_bytes: u32, index: u64) -> Option<Extent> {
     let offset = index.checked_mul(block_bytes.into())?.checked_add(range.start)?;
     let left = range.end.checked_sub(offset).filter(|left| *left > 0)?;

@@ -1,5 +1,5 @@
-//! The read core: one loop (`pump`) over slots of memory (`slab`) and their states (`ring`), from a
-//! supply of extents to a sink of blocks.
+//! The read core: one loop (`pump`) over slots of memory (`slab`) and their states (`ring`), which
+//! reads extents from a supply and passes blocks to a sink.
 
 pub(crate) mod buffer;
 pub(crate) mod extents;

@@ -1,8 +1,7 @@
 //! The loop that all reads go through: claim, submit, complete, request the rest, deliver, free.
 //!
-//! The meaning of a raw result (a short read, an interruption, the end of the file) is in
-//! `request.rs`. What to read next is the supply's decision; on which thread a block is consumed is
-//! the sink's.
+//! `request.rs` interprets raw results (a short read, an interruption, the end of the file). The
+//! supply decides what to read next; the sink decides on which thread a block is consumed.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -18,23 +17,23 @@ use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, Start};
 
-/// How long requests may take to end when a run is given up. After that their memory is leaked: a
-/// dead NFS or FUSE server may never answer.
+/// How long to wait for requests in flight when a run is given up. After that their memory is
+/// leaked, because a dead NFS or FUSE server may never answer.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Requests go to the kernel when they cover this many bytes, or when there is nothing else to do. A
-/// system call for each small block costs more than the block, and a device that waits for large ones
-/// is idle. One call takes about 1 us here, and hashing 256 KiB about 40 us.
+/// Requests are passed to the kernel when they cover this many bytes, or when there is nothing else
+/// to do. A system call for each small block costs more than the block, and a device is idle while
+/// it waits for a large batch. One call takes about 1 us here, and hashing 256 KiB about 40 us.
 const FLUSH_BYTES: u32 = 256 << 10;
 
-/// What all pumps of one run share.
+/// State shared by all pumps of one run.
 pub(crate) struct Job<'a> {
     pub(crate) supply: &'a dyn Supply,
     pub(crate) rate_limit: Option<&'a RateLimit>,
     pub(crate) recording: &'a Recording,
 }
 
-/// The shape of a ring, and how the loop turns.
+/// The size of a ring, and the policies of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) slots: u32,
@@ -53,25 +52,25 @@ pub(crate) struct RawBlock {
     pub(crate) bytes: *const u8,
 }
 
-// SAFETY: the bytes belong to the thread that holds the block until its slot is given back.
+// SAFETY: the bytes belong to the thread that holds the block until its slot is returned.
 unsafe impl Send for RawBlock {}
 
-/// What a sink did with a block.
+/// What a sink has done with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivered {
     /// Consumed it: its slot is free.
     Consumed,
-    /// Holds it: its slot comes back through [`Sink::take_returned`].
+    /// Kept it: its slot is returned by [`Sink::take_returned`].
     Held,
 }
 
-/// Where blocks go.
+/// Receives blocks.
 pub(crate) trait Sink {
     /// Takes a block.
     ///
     /// # Errors
     ///
-    /// The run ends with it.
+    /// An error ends the run.
     fn deliver(&mut self, block: RawBlock) -> Result<Delivered, ErrorKind>;
 
     /// Whether blocks are consumed before [`deliver`](Sink::deliver) returns.
@@ -79,25 +78,25 @@ pub(crate) trait Sink {
         true
     }
 
-    /// Takes a failed extent, in its place in the order.
+    /// Accepts a failed extent, at its position in the order.
     ///
     /// # Errors
     ///
-    /// The run ends with it. By default every failure does.
+    /// An error ends the run. By default every failure is one.
     fn failed(&mut self, _extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
         Err(error)
     }
 
-    /// Appends the slots that came back.
+    /// Appends the slots that were returned.
     ///
     /// # Errors
     ///
-    /// A consumer has ended.
+    /// If a consumer has ended.
     fn take_returned(&mut self, _slots: &mut Vec<u32>) -> Result<(), ErrorKind> {
         Ok(())
     }
 
-    /// Waits until a slot comes back. Called only while the sink holds some.
+    /// Waits until a slot is returned. Called only while the sink holds some.
     fn wait_returned(&mut self) {}
 
     /// Whether the pump may sleep in its engine.
@@ -105,15 +104,15 @@ pub(crate) trait Sink {
         true
     }
 
-    /// The pump has stopped: because everything was delivered, or because of an error.
+    /// Called when the pump has stopped: because everything was delivered, or because of an error.
     fn finish(&mut self, _result: &Result<(), ErrorKind>) {}
 
-    /// How many finished blocks wait, of `depth` that can be in flight: while this stays high, the
-    /// consumer is the bottleneck.
+    /// Called with the number of finished blocks that wait, of `depth` that can be in flight: while
+    /// it stays high, the consumer is the bottleneck.
     fn backlog(&mut self, _blocks: u32, _depth: u32) {}
 }
 
-/// One thread's ring with its engine, over a slab that outlives it.
+/// One thread's ring and its engine, over a slab that outlives it.
 pub(crate) struct Pump<'a> {
     job: &'a Job<'a>,
     slab: Option<&'a Slab>,
@@ -129,23 +128,23 @@ pub(crate) struct Pump<'a> {
     returned: Vec<u32>,
     /// Whether blocks are consumed on this thread.
     consumes_inline: bool,
-    /// Since when there has been nothing to consume.
+    /// Start of the current wait for a block, if there is one.
     waiting: Option<Start>,
     recorder: Recorder<'a>,
 }
 
-/// What is being read into a slot, or was.
+/// The read of a slot: in progress, or finished.
 struct ActiveRead<'a> {
-    /// `None` if the supply has read it.
+    /// `None` if the supply has already read it.
     target: Option<Target<'a>>,
     request: Request,
     failed: Option<ErrorKind>,
-    /// When the consumer was given it.
+    /// When the block was passed to the consumer.
     delivered: Start,
 }
 
 impl<'a> Pump<'a> {
-    /// `slab`: none for an engine with memory of its own.
+    /// `slab`: `None` for an engine with its own memory.
     pub(crate) fn new(
         job: &'a Job<'a>,
         engine: &'a mut dyn Engine,
@@ -174,20 +173,20 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Records that the consumer waited for a read, if it is this thread. Another thread records that
-    /// itself.
+    /// Records that the consumer waited for a read, if this thread is the consumer. Consumer
+    /// threads record their own waits.
     fn waited(&mut self, start: Start) {
         if self.consumes_inline {
             self.recorder.waited_for_device(start);
         }
     }
 
-    /// Runs until the supply is used up and every block has been consumed.
+    /// Runs until the supply is exhausted and every block has been consumed.
     ///
     /// # Errors
     ///
     /// The first error of a read, the sink or the system. Requests may then still be in flight:
-    /// dropping the pump ends them.
+    /// dropping the pump drains them.
     pub(crate) fn run(&mut self, sink: &mut dyn Sink) -> Result<(), ErrorKind> {
         self.consumes_inline = sink.consumes_inline();
         loop {
@@ -205,7 +204,7 @@ impl<'a> Pump<'a> {
                 let start = *self.waiting.get_or_insert(self.recorder.start());
                 let sleeps = self.wait == Wait::Sleep && sink.may_sleep();
                 self.harvest(sleeps)?;
-                // Looks without success are one wait, until there is something to deliver.
+                // While spinning, all unsuccessful polls before the next block count as one wait.
                 if sleeps {
                     self.waiting = None;
                     self.waited(start);
@@ -217,8 +216,8 @@ impl<'a> Pump<'a> {
                     self.recorder.waited_for_consumer(start);
                 }
             } else {
-                // Nothing is in flight, held or ready: every slot is free, and `request` left them so
-                // because there is nothing more to read.
+                // Nothing is in flight, held or ready, so every slot is free, and `request` found
+                // nothing more to read.
                 return Ok(());
             }
         }
@@ -254,11 +253,11 @@ impl<'a> Pump<'a> {
                 }
             };
             if is_over {
-                // It is consumed before the next is read, while it is in the cache.
+                // Consume it before the next read, while it is in the cache.
                 break;
             }
         }
-        // If nothing can be delivered, the wait that follows passes them on.
+        // If nothing can be delivered, the wait that follows passes the requests on.
         if self.queued >= self.flush_at && self.ring.can_deliver() {
             self.harvest(false)?;
         }
@@ -266,7 +265,7 @@ impl<'a> Pump<'a> {
     }
 
     /// Whether the rate limit allows the next read. Waits if there is nothing else to do; otherwise
-    /// the caller goes on and comes back.
+    /// the caller continues and asks again.
     fn may_read(&mut self) -> bool {
         let Some(limit) = self.job.rate_limit else { return true };
         let is_busy = self.ring.in_flight() > 0 || self.ring.can_deliver() || self.ring.held() > 0;
@@ -284,8 +283,8 @@ impl<'a> Pump<'a> {
         true
     }
 
-    /// Requests what is missing of the extent in `slot`. Returns whether the request is over, because
-    /// the engine read at once.
+    /// Requests the missing part of the extent in `slot`. Returns whether the request is over,
+    /// because the engine is synchronous.
     fn submit(&mut self, slot: u32, target: &Target<'a>) -> bool {
         loop {
             let part = self.read(slot).request.missing(target.align);
@@ -297,9 +296,9 @@ impl<'a> Pump<'a> {
             let read = Read { slot, fd, offset: part.offset, len: part.len, buffer, flags };
             self.recorder.requested(slot, self.ring.in_flight());
             let start = self.recorder.start();
-            // SAFETY: the slot is requested, so nothing else uses its memory, which holds what is
-            // requested (`Slab::part`). The slab outlives this pump, whose drop drains the engine or
-            // leaks the slab.
+            // SAFETY: the slot is requested, so nothing else uses its memory, which is large enough
+            // for the part (`Slab::part`). The slab outlives this pump, whose drop drains the
+            // engine or leaks the slab.
             match unsafe { self.engine.submit(read) } {
                 Ok(None) => {
                     self.queued += 1;
@@ -320,7 +319,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Takes a completion. Returns whether the request is over; if not, the rest must be requested.
+    /// Processes a completion. Returns whether the request is over; if not, request the rest.
     fn complete(&mut self, completion: Completion, target: &Target<'a>) -> bool {
         let Completion { slot, result } = completion;
         let request = &mut self.read_mut(slot).request;
@@ -335,13 +334,13 @@ impl<'a> Pump<'a> {
         true
     }
 
-    /// The extent of `slot` cannot be read. The sink is told in its place in the order.
+    /// Marks the extent of `slot` as unreadable. The sink is notified at its position in the order.
     fn fail(&mut self, slot: u32, error: ErrorKind) {
         self.read_mut(slot).failed = Some(error);
         self.ring.complete(slot);
     }
 
-    /// Passes requests to the kernel and takes completions; with `sleeps`, waits for one.
+    /// Passes requests to the kernel and processes completions; with `sleeps`, waits for one.
     fn harvest(&mut self, sleeps: bool) -> Result<(), ErrorKind> {
         let with_device = self.ring.in_flight() - self.queued;
         let result = self.engine.wait(sleeps, &mut self.done);
@@ -350,7 +349,7 @@ impl<'a> Pump<'a> {
         if !sleeps {
             self.recorder.looked(with_device > 0 && done.len() as u32 >= with_device);
         }
-        // Every completion is taken even after an error, so that the ring knows what is still in
+        // Every completion is processed even after an error, so that the ring knows what is in
         // flight.
         for completion in done.drain(..) {
             let slot = completion.slot;
@@ -383,7 +382,7 @@ impl<'a> Pump<'a> {
         self.read_mut(slot).delivered = start;
         match sink.deliver(RawBlock { slot, extent, bytes })? {
             Delivered::Consumed => {
-                // Another thread may be reading a stream meanwhile.
+                // Another thread may be reading a stream at the same time.
                 let is_device = self.read(slot).target.is_some();
                 let idle = is_device && with_device == 0 && self.job.supply.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
@@ -393,7 +392,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// The extents that were claimed and not consumed: after an error, no other pump gets them.
+    /// The extents that were claimed but not consumed: after an error, no other pump gets them.
     pub(crate) fn unconsumed(&self) -> Vec<Extent> {
         let slots = (0..self.reads.len()).filter(|slot| !self.ring.is_free(*slot as u32));
         slots.filter_map(|slot| Some(self.reads[slot].as_ref()?.request.extent)).collect()

@@ -1,49 +1,49 @@
-//! A limit on bytes per second that runs share.
+//! A limit on bytes per second, shared by runs.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A limit on bytes per second. Clones share it, and so do all runs whose
+/// A limit on bytes per second. It is shared by its clones, and by all runs whose
 /// [`Config`](crate::Config) holds one of them.
 ///
-/// Reads are spread evenly: each may begin once the reads before it have used up their time. A read
-/// that is up to 50 ms late does not delay the next one; an idle period is not saved up.
+/// Reads are spaced evenly: each may begin once the reads before it have used up their time. A read
+/// that is up to 50 ms late does not delay the next one; idle time is not accumulated.
 #[derive(Debug, Clone)]
 pub struct RateLimit(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     bytes_per_s: NonZero<u64>,
-    /// When the next read may begin.
+    /// Earliest time for the next read.
     next: Mutex<Instant>,
 }
 
-/// A wait is cut into naps of this length, so that a run that was given up ends.
+/// Longest single sleep, so that a stopped run ends soon.
 const NAP: Duration = Duration::from_millis(50);
 
-/// How late a read may be without delaying the next. Without it, 1 GiB at 1 GiB/s took 1.2 s: a
-/// thread that sleeps until its read may begin wakes a little later.
+/// How late a read may be without delaying the next one. Without this allowance, 1 GiB at 1 GiB/s
+/// took 1.2 s, because a thread that sleeps until its read may begin wakes a little later.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl RateLimit {
-    /// Limits reads to so many bytes per second.
+    /// Creates a limit of this many bytes per second.
     pub fn new(bytes_per_s: NonZero<u64>) -> RateLimit {
         RateLimit(Arc::new(Shared { bytes_per_s, next: Mutex::new(Instant::now()) }))
     }
 
-    /// The limit, in bytes per second.
+    /// Returns the limit in bytes per second.
     pub(crate) fn bytes_per_s(&self) -> NonZero<u64> {
         self.0.bytes_per_s
     }
 
-    /// Time until the next read may begin.
+    /// Returns the time until the next read may begin.
     pub(crate) fn due_in(&self) -> Duration {
         self.next().saturating_duration_since(Instant::now())
     }
 
-    /// Sleeps until the next read may begin, but no longer than one nap.
+    /// Sleeps until the next read may begin, but at most 50 ms.
     pub(crate) fn nap(&self) {
         thread::sleep(self.due_in().min(NAP));
     }

@@ -1,7 +1,7 @@
-//! The meaning of a raw result: short reads, interruptions and the end of the source, and what to
-//! request next.
+//! Interprets raw results (short reads, interruptions, the end of the source), and determines what
+//! to request next.
 //!
-//! Pure. Every read of a source goes through it.
+//! Pure. Every read of a source is handled here.
 
 use std::io;
 
@@ -9,11 +9,11 @@ use super::extents::Extent;
 use crate::error::{Change, ErrorKind};
 use crate::observe::stats::ReadOutcome;
 
-/// Times that one request may move nothing (`EINTR`, `EAGAIN`) before that is an error.
+/// Times that one request may transfer nothing (`EINTR`, `EAGAIN`) before that is an error.
 const RETRIES_MAX: u32 = 1000;
 
-/// Times that a direct read, which starts again at its last whole sector, may return no more than is
-/// there already. A server that answers in parts of any length does so at random; at the end of a
+/// Times that a direct read, which restarts at its last whole sector, may return no more than was
+/// already read. A server that answers in parts of any length does so occasionally; at the end of a
 /// file that shrank, every read does.
 const STALE_MAX: u32 = 32;
 
@@ -41,22 +41,22 @@ impl Request {
         Request { extent, done: 0, retries: 0 }
     }
 
-    /// What is missing. `align`: offsets and lengths must be multiples of it; 1 unless direct.
+    /// The missing part. `align`: offsets and lengths must be multiples of it; 1 unless direct.
     pub(crate) fn missing(&self, align: u32) -> Part {
-        // A sector that came in part is requested again.
+        // A sector that was read in part is requested again.
         let skip = self.done / align * align;
         // Round up, but no further: if a whole block is requested at the end of a file, the kernel
-        // zeroes what the file does not have (13 % of all CPU time on a tree of small files).
+        // zeroes the part beyond it (13 % of all CPU time on a tree of small files).
         let len = (self.extent.len - skip).next_multiple_of(align);
         Part { skip, offset: self.extent.offset + u64::from(skip), len }
     }
 
-    /// Takes the result of reading [`missing`](Request::missing). `source_len`: length of the source,
-    /// in bytes; `None` if only its end tells, which then cuts the extent off.
+    /// Processes the result of reading [`missing`](Request::missing). `source_len`: length of the
+    /// source in bytes; `None` if it is unknown, so that its end truncates the extent.
     ///
     /// # Errors
     ///
-    /// The read failed, or a source of known length ended before the extent.
+    /// If the read failed, or a source of known length ended before the extent.
     pub(crate) fn complete(
         &mut self,
         result: io::Result<u32>,
@@ -72,7 +72,7 @@ impl Request {
                     return Ok(ReadOutcome::Short);
                 }
                 if done <= self.done {
-                    // Nothing moved: the source ends here, whatever length it reported.
+                    // No progress: the source ends here, whatever length it reported.
                     let Some(source_len) = source_len else {
                         self.extent.len = self.done;
                         return Ok(ReadOutcome::Over);

@@ -1,21 +1,21 @@
 //! Slot states, the free list and, in order only, the sequence. Pure: no I/O, no threads.
 //!
 //! A slot goes `Free -> Requested -> Ready -> Free`. The tests explore every interleaving of
-//! completions and returns for small rings and check that a slot is in one place only, that at most
-//! `depth` are requested, and that something can always move while extents remain.
+//! completions and returns for small rings and check that each slot is in one place only, that at
+//! most `depth` are requested, and that some step is always possible while extents remain.
 
 use std::collections::VecDeque;
 
 use crate::config::Order;
 
-/// Where a slot is.
+/// The state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum State {
     /// On the free list.
     Free,
     /// The kernel may write into it.
     Requested,
-    /// It holds a block that waits in order, or that the consumer holds.
+    /// It holds a block that waits to be delivered in order, or that the consumer holds.
     Ready,
 }
 
@@ -38,7 +38,7 @@ impl Ring {
         assert!(slots > 0 && depth > 0, "a ring of nothing never moves");
         Ring {
             states: vec![State::Free; slots as usize],
-            // Popped from the back, so that slot 0 goes first.
+            // Popped from the back, so that slot 0 comes first.
             free: (0..slots).rev().collect(),
             waiting: VecDeque::with_capacity(slots as usize),
             order,
@@ -48,12 +48,12 @@ impl Ring {
         }
     }
 
-    /// The slot that [`request`](Ring::request) would take.
+    /// Returns the slot that [`request`](Ring::request) would take.
     pub(crate) fn next_free(&self) -> Option<u32> {
         self.free.last().copied().filter(|_| self.in_flight < self.depth)
     }
 
-    /// Takes a free slot for a new request, in the order of the extents.
+    /// Takes a free slot for a new request. Must be called in the order of the extents.
     pub(crate) fn request(&mut self) -> Option<u32> {
         let slot = self.next_free()?;
         self.free.pop();
@@ -65,7 +65,7 @@ impl Ring {
         Some(slot)
     }
 
-    /// The kernel is done with `slot`.
+    /// Records that the request in `slot` has completed.
     pub(crate) fn complete(&mut self, slot: u32) {
         self.set(slot, State::Requested, State::Ready);
         self.in_flight -= 1;
@@ -79,7 +79,7 @@ impl Ring {
         self.waiting.front().is_some_and(|&slot| self.states[slot as usize] == State::Ready)
     }
 
-    /// The next block that may be consumed.
+    /// Returns the next block that may be consumed.
     pub(crate) fn deliver(&mut self) -> Option<u32> {
         if !self.can_deliver() {
             return None;
@@ -88,7 +88,7 @@ impl Ring {
         self.waiting.pop_front()
     }
 
-    /// The consumer is done with `slot`.
+    /// Records that the consumer no longer needs `slot`.
     pub(crate) fn give_back(&mut self, slot: u32) {
         assert!(self.held > 0, "slot {slot} was not delivered");
         debug_assert!(!self.waiting.contains(&slot), "slot {slot} was not delivered");
@@ -97,17 +97,17 @@ impl Ring {
         self.free.push(slot);
     }
 
-    /// Most slots that the kernel may write into.
+    /// Returns the most slots that the kernel may write into.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Slots that the kernel may write into.
+    /// Returns the number of slots that the kernel may write into.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Slots that the consumer holds.
+    /// Returns the number of slots that the consumer holds.
     pub(crate) fn held(&self) -> u32 {
         self.held
     }
@@ -116,7 +116,7 @@ impl Ring {
         self.states[slot as usize] == State::Free
     }
 
-    /// Ready blocks that no consumer holds yet.
+    /// Returns the number of ready blocks that the consumer does not hold yet.
     pub(crate) fn backlog(&self) -> u32 {
         self.states.len() as u32 - self.free.len() as u32 - self.in_flight - self.held
     }

@@ -1,4 +1,4 @@
-//! The memory of the slots: one aligned allocation, in huge pages if the kernel has them.
+//! The memory of the slots: one aligned allocation, in huge pages if available.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,14 +13,14 @@ use crate::error::ErrorKind;
 /// A huge page on x86-64 and on arm64 with 4 KiB pages, in bytes.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Slabs of at least this size, in bytes, are in huge pages. Reads of cached files use one slot of
-/// 256 KiB, for which zeroing 2 MiB would be too expensive.
+/// Slabs of at least this size, in bytes, use huge pages. Reads of cached files use one slot of 256
+/// KiB, for which zeroing 2 MiB would be too expensive.
 const HUGE_FROM_BYTES: usize = 512 << 10;
 
 const SLOT_ALIGN_BYTES: usize = SLOT_ALIGN as usize;
 
-/// No swap space is reserved for memory that is read again rather than swapped. (Miri knows neither
-/// this flag nor any advice.)
+/// Reserve no swap space, because the memory is read again rather than swapped. (Miri supports
+/// neither this flag nor any advice.)
 const NORESERVE: MapFlags = if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
 
 /// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
@@ -39,18 +39,18 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// Maps memory for `slots` blocks of `block_bytes` each. Pages are allocated at their first use;
-    /// those of hugetlbfs are reserved at once.
+    /// Maps memory for `slots` blocks of `block_bytes` each. Pages are allocated at first use;
+    /// those of hugetlbfs are reserved immediately.
     ///
     /// # Errors
     ///
-    /// The system refuses the memory, or its pool of reserved huge pages is too small.
+    /// If the system refuses the memory, or its pool of reserved huge pages is too small.
     pub(crate) fn new(slots: u32, block_bytes: u32, pages: HugePages) -> Result<Slab, ErrorKind> {
         let too_much = || refused(false, usize::MAX, io::ErrorKind::OutOfMemory.into());
         let stride_bytes = (block_bytes as usize).checked_next_multiple_of(SLOT_ALIGN_BYTES);
         let stride_bytes = stride_bytes.ok_or_else(too_much)?;
-        // With room to round up twice: on 32 bits, a product that wraps around would make a slab that
-        // is smaller than its slots.
+        // With room to round up twice: on 32 bits, a product that wraps around would make the slab
+        // smaller than its slots.
         let bytes = stride_bytes.checked_mul(slots as usize);
         let bytes = bytes.filter(|bytes| *bytes <= isize::MAX as usize - 2 * HUGE_PAGE_BYTES);
         let bytes = bytes.ok_or_else(too_much)?;
@@ -79,14 +79,13 @@ impl Slab {
         let base = map.wrapping_add(map.align_offset(align));
         let advice = match pages {
             HugePages::Off => Some(Advice::LinuxNoHugepage),
-            // Measured with fio and with this library: 2.0-2.5 GB/s over 4 KiB pages, 3.8 GB/s (the
-            // device's limit) over huge ones, since a request over small pages needs a scatter entry
-            // for each.
+            // Measured with fio and with this library: 2.0-2.5 GB/s with 4 KiB pages, 3.8 GB/s (the
+            // device's limit) with huge pages, because small pages need a scatter entry each.
             HugePages::Advise if huge => Some(Advice::LinuxHugepage),
             HugePages::Advise | HugePages::Hugetlb => None,
         };
         if let (Some(advice), false) = (advice, cfg!(miri)) {
-            // A kernel without transparent huge pages refuses, and the reads still work.
+            // A kernel without transparent huge pages refuses; reads work nevertheless.
             // SAFETY: the range lies inside the mapping made above.
             let _ = unsafe { madvise(base.cast(), bytes, advice) };
         }
@@ -103,7 +102,7 @@ impl Slab {
         libc::iovec { iov_base: self.base.as_ptr().cast(), iov_len }
     }
 
-    /// The start of the block in `slot`.
+    /// Returns the start of the block in `slot`.
     ///
     /// # Panics
     ///
@@ -113,12 +112,12 @@ impl Slab {
         self.base.as_ptr().wrapping_add(slot as usize * self.stride_bytes)
     }
 
-    /// The start of `len` bytes of `slot`, from its byte `skip` on.
+    /// Returns the start of `len` bytes of `slot`, beginning at byte `skip`.
     ///
     /// # Panics
     ///
-    /// If there is no such slot, or it is shorter: a read would write into another slot, or past the
-    /// slab.
+    /// If there is no such slot, or it is shorter: a read would write into another slot, or past
+    /// the end of the slab.
     pub(crate) fn part(&self, slot: u32, skip: u32, len: u32) -> *mut u8 {
         let end = u64::from(skip) + u64::from(len);
         assert!(end <= self.stride_bytes as u64, "{skip} + {len} bytes of {}", self.stride_bytes);
@@ -130,7 +129,7 @@ impl Slab {
         self.leaked.load(Ordering::Relaxed)
     }
 
-    /// Takes a leaked slab back: in tests, no kernel writes into it.
+    /// Undoes a leak: in tests, no kernel writes into the slab.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn take_back(&self) {
         self.leaked.store(false, Ordering::Relaxed);

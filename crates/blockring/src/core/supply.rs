@@ -1,4 +1,4 @@
-//! What to read next: the contract of a supply, and the supply for the extents of one file.
+//! The contract of a supply, which decides what to read next, and the supply for one file.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,11 +6,11 @@ use super::extents::{Extent, Extents};
 use crate::error::ErrorKind;
 use crate::observe::stats::Recorder;
 
-/// How reads of one file are made.
+/// Parameters for the reads of one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) fd: BorrowedFd<'a>,
-    /// `RWF_*` of each read.
+    /// `RWF_*` flags of each read.
     pub(crate) flags: i32,
     /// Offsets and lengths of reads are multiples of this, in bytes; 1 unless direct.
     pub(crate) align: u32,
@@ -21,48 +21,48 @@ pub(crate) struct Target<'a> {
 /// A claimed piece of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Claim<'a> {
-    /// An extent that the pump is to read.
+    /// An extent for the pump to read.
     Read(Extent, Target<'a>),
-    /// An extent that the supply has read into the slot while it claimed it.
+    /// An extent that the supply has already read into the slot.
     Filled(Extent),
 }
 
 /// The slot that a claim is for.
 pub(crate) struct FreeSlot<'s, 'r> {
     pub(crate) number: u32,
-    /// Its memory; null if the engine has memory of its own.
+    /// Its memory; null if the engine has its own memory.
     pub(crate) memory: *mut u8,
-    /// Whether the thread that claims consumes as well, so that it waits for the read.
+    /// Whether the claiming thread also consumes, so that it waits for the read.
     pub(crate) consumes_inline: bool,
     pub(crate) recorder: &'s mut Recorder<'r>,
 }
 
-/// Hands out work to the pumps of a run, on any number of threads.
+/// Assigns work to the pumps of a run, on any number of threads.
 pub(crate) trait Supply: Sync {
     /// Claims the next piece of work; `None` if there is none, or none for now.
     ///
     /// # Errors
     ///
-    /// A supply that reads while it claims failed to read.
+    /// If a supply that reads while it claims fails to read.
     fn claim(&self, slot: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind>;
 
-    /// Hands out nothing more.
+    /// Assigns no more work.
     fn stop(&self);
 
-    /// Extents not handed out yet, as far as is known.
+    /// Returns the number of extents not assigned yet, as far as is known.
     fn left(&self) -> u64;
 
-    /// Whether nothing has been handed out yet, so that another engine can still start over.
+    /// Whether no work has been assigned yet, so that another engine can still start over.
     fn is_untouched(&self) -> bool {
         false
     }
 
-    /// Whether another thread would help. Asked after each block, once for all threads.
+    /// Whether another thread would help. Called after each block; true once for all threads.
     fn needs_help(&self) -> bool {
         false
     }
 
-    /// The one file that all reads are of, which an engine may register.
+    /// The file that all reads are of, if it is a single file, which an engine may register.
     fn sole_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -1,6 +1,6 @@
-//! A simulated device for tests, driven by a seed: it reorders, reads short, interrupts and fails, and
-//! its file may be shorter than reported. It checks what only an engine can see: the number of
-//! requests in flight, and that no two of them, and no delivered block, share memory.
+//! A simulated device for tests, driven by a seed: it reorders, reads short, interrupts and fails,
+//! and its file may be shorter than reported. It checks what only an engine can observe: the number
+//! of requests in flight, and that no two of them, and no delivered block, share memory.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use super::{Completion, Engine, Read};
 
-/// What goes wrong, each in one of so many reads; 0 for never.
+/// Faults to inject, each in one of this many reads; 0 for never.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) short_one_in: u32,
     pub(crate) interrupted_one_in: u32,
     /// `EAGAIN`.
     pub(crate) again_one_in: u32,
-    /// A read that is short or fails breaks the chain: requests submitted after it that are still in
-    /// flight end with `ECANCELED`.
+    /// A read that is short or fails breaks the chain: later requests that are still in flight end
+    /// with `ECANCELED`.
     pub(crate) chained: bool,
     /// `EIO` for every read that touches this byte.
     pub(crate) bad_byte: Option<u64>,
-    /// `submit` itself fails, the n-th time.
+    /// The n-th `submit` fails.
     pub(crate) refuse_submit: Option<u32>,
-    /// `wait` fails, the n-th time, after it has taken completions.
+    /// The n-th `wait` fails, after it has taken completions.
     pub(crate) fail_wait: Option<u32>,
     /// Requests in flight never end, as with a dead server.
     pub(crate) never_drains: bool,
@@ -38,16 +38,16 @@ pub(crate) struct Seen {
     pub(crate) in_flight_max: u32,
     pub(crate) submitted: u32,
     pub(crate) waits: u32,
-    /// Slots in the kernel's hands.
+    /// Slots that the kernel may write into.
     pub(crate) requested: BTreeSet<u32>,
-    /// Waits with nothing in flight: the classic way to hang.
+    /// Waits with nothing in flight, which would hang.
     pub(crate) hopeless_waits: u32,
 }
 
-/// Decides what happens next.
+/// The source of decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
-    /// One decision each, while any are left.
+    /// Predetermined decisions, used first.
     chosen: VecDeque<u8>,
     random: u64,
 }
@@ -57,7 +57,7 @@ impl Chance {
         Chance { chosen: VecDeque::new(), random: seed | 1 }
     }
 
-    /// Decisions of a fuzzer; after its last byte, random ones, so that faults come to an end.
+    /// Uses the decisions of a fuzzer; after its last byte, random ones, so that faults end.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Chance {
         Chance { chosen: bytes.iter().copied().collect(), ..Chance::of_seed(1) }
     }
@@ -66,7 +66,7 @@ impl Chance {
         if let Some(chosen) = self.chosen.pop_front() {
             return chosen.into();
         }
-        // xorshift64*: enough to shuffle.
+        // xorshift64*: sufficient for shuffling.
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
@@ -84,7 +84,7 @@ pub(crate) struct FakeEngine {
     seen: Rc<RefCell<Seen>>,
     /// Offsets and lengths must be multiples of this.
     align: u32,
-    /// Completes within `submit`, as a synchronous engine does, one time in two.
+    /// Completes half of the reads within `submit`, as a synchronous engine does.
     synchronous: bool,
 }
 
@@ -152,7 +152,7 @@ impl FakeEngine {
         }
         let there = (self.content.len() as u64).saturating_sub(offset).min(len.into()) as u32;
         match there > 1 && self.one_in(self.faults.short_one_in) {
-            // A short direct read still moves whole sectors, unless the file ends.
+            // A short direct read still transfers whole sectors, unless the file ends.
             true if self.align > 1 && there > self.align => {
                 Ok((1 + self.random(there / self.align)) * self.align)
             }
@@ -179,7 +179,7 @@ impl Engine for FakeEngine {
         if self.synchronous && self.random(2) == 0 {
             return Ok(Some(self.carry_out(read.slot, read.offset, read.len, read.buffer)));
         }
-        // The buffer's content is undefined until the read is carried out: spoil it.
+        // The buffer's content is undefined until the read completes: overwrite it.
         // SAFETY: the pump guarantees that the buffer is valid.
         unsafe { ptr::write_bytes(read.buffer, 0xEE, read.len as usize) };
         self.in_flight.push((read.slot, read.offset, read.len, read.buffer));
@@ -195,7 +195,7 @@ impl Engine for FakeEngine {
         let n = if sleeps { 1 + self.random(most) } else { self.random(most + 1) };
         for _ in 0..n {
             let i = self.random(self.in_flight.len() as u32) as usize;
-            // A chain runs in its order.
+            // A chain runs in order.
             let i = if self.faults.chained { 0 } else { i };
             if i >= self.in_flight.len() {
                 break;

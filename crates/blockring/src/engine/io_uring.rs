@@ -1,6 +1,6 @@
 //! Many reads in flight through an io_uring.
 //!
-//! The ring is set up on the thread that pumps it, with the newest set-up flags the kernel accepts.
+//! The ring is set up on the thread that pumps it, with the newest flags that the kernel accepts.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -17,12 +17,12 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
 use crate::config::Uring;
 
-/// How long to wait when the kernel is short of memory for requests, and how often in a row before
-/// that is an error: a second in all.
+/// How long to wait when the kernel is out of memory for requests, and how often in a row before
+/// that is an error: one second in total.
 const STALL: Duration = Duration::from_millis(1);
 const STALLS_MAX: u32 = 1000;
 
-/// The engine with a ring shared with the kernel.
+/// The engine with a ring that is shared with the kernel.
 pub(crate) struct IoUringEngine {
     ring: IoUring,
     /// Present if another thread may have to wake this one.
@@ -30,14 +30,14 @@ pub(crate) struct IoUringEngine {
     knobs: Uring,
     /// Flags of each request.
     flags: squeue::Flags,
-    /// Times in a row that the kernel could not take a request.
+    /// Consecutive times that the kernel could not accept a request.
     stalls: u32,
 }
 
 /// Set-up flags, the newest first; one is dropped for each `EINVAL`, as fio does.
 ///
-/// `SINGLE_ISSUER` (6.0) and `DEFER_TASKRUN` (6.1) keep completions from interrupting the consumer:
-/// they are delivered on request. `NO_SQARRAY` (6.6) saves an indirection.
+/// `SINGLE_ISSUER` (6.0) and `DEFER_TASKRUN` (6.1) prevent completions from interrupting the
+/// consumer: they are delivered on request. `NO_SQARRAY` (6.6) saves an indirection.
 const FLAGS: [&[Flag]; 4] = [
     &[Flag::SingleIssuer, Flag::DeferTaskrun, Flag::NoSqarray],
     &[Flag::SingleIssuer, Flag::DeferTaskrun],
@@ -57,7 +57,7 @@ impl IoUringEngine {
     ///
     /// # Errors
     ///
-    /// What is missing, and what to do about it.
+    /// What is missing, and how to fix it.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<IoUringEngine, String> {
         let knobs = setup.uring;
         let ring = set_up(setup.depth, &knobs).map_err(|error| explain_setup(&knobs, &error))?;
@@ -111,7 +111,7 @@ impl IoUringEngine {
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            // Full: the kernel takes the entries and makes room.
+            // Full: the kernel consumes the entries, which makes room.
             self.enter(0)?;
         }
     }
@@ -126,7 +126,7 @@ impl IoUringEngine {
         }
     }
 
-    /// Whether the kernel needs to be told nothing, and has nothing deferred.
+    /// Whether there is nothing to submit, and the kernel has no deferred work.
     fn is_quiet(&mut self) -> bool {
         let iopoll = self.knobs.iopoll;
         let queue = self.ring.submission();
@@ -141,10 +141,10 @@ impl IoUringEngine {
                 Ok(())
             }
             Err(error) => match error.raw_os_error() {
-                // A signal: the caller comes back.
+                // A signal: the caller tries again.
                 Some(libc::EINTR) => Ok(()),
                 // The kernel is out of memory for requests, or holds completions that do not fit
-                // into the queue: the caller takes some and comes back.
+                // into the queue: the caller takes some and tries again.
                 Some(libc::EAGAIN | libc::EBUSY) if self.stalls < STALLS_MAX => {
                     self.stalls += 1;
                     thread::sleep(STALL);
@@ -155,20 +155,20 @@ impl IoUringEngine {
         }
     }
 
-    /// Waits for the event, which completions raise as well.
+    /// Waits for the event, which completions signal as well.
     ///
-    /// A poll of it that is itself a request would not do: with `IOSQE_IO_DRAIN` every read would wait
-    /// for it. Nor would a poll of the ring: with `DEFER_TASKRUN` it does not see completions that
-    /// have not been fetched.
+    /// Polling it with a request would not work: with `IOSQE_IO_DRAIN` every read would wait for
+    /// that request. Nor would polling the ring: with `DEFER_TASKRUN` that does not see completions
+    /// that have not been fetched.
     fn wait_for_event(&mut self, event: &OwnedFd) -> io::Result<()> {
         self.enter(0)?;
         if self.knobs.sqpoll.is_none() && !self.ring.submission().is_empty() {
-            // The kernel did not take all of it: nothing would raise the event for the rest.
+            // The kernel did not take all requests: nothing would signal the event for the rest.
             return Ok(());
         }
         let mut queue = self.ring.completion();
         queue.sync();
-        // Nothing tells that a polled device is done but polling it.
+        // Completions of a polled device are found only by polling it.
         if self.knobs.iopoll || !queue.is_empty() {
             return Ok(());
         }
@@ -200,13 +200,13 @@ impl Engine for IoUringEngine {
         let mut done = Vec::new();
         // Requests that were queued but not submitted are submitted here, so that they complete.
         let _ = self.wait(false, &mut done);
-        // Linux 6.0; before, reads run to their end. Reads that are with the device cannot be
-        // cancelled and complete.
+        // Linux 6.0; before, reads run to completion. Reads that the device is processing cannot be
+        // cancelled, and complete.
         let _ = self
             .ring
             .submitter()
             .register_sync_cancel(Some(Timespec::from(Duration::ZERO)), CancelBuilder::any());
-        // Polling, since a wait with a timeout needs Linux 5.11.
+        // Polling, because a wait with a timeout needs Linux 5.11.
         while done.len() < in_flight as usize {
             if Instant::now() >= deadline {
                 return false;
@@ -229,7 +229,7 @@ impl Engine for IoUringEngine {
 fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
     let mut result = Err(io::ErrorKind::Unsupported.into());
     for flags in FLAGS {
-        // Deferred work needs an issuer that enters the kernel; a polling thread does not.
+        // Deferred work requires the issuer to enter the kernel; with a polling thread it does not.
         if knobs.sqpoll.is_some() && flags.contains(&Flag::DeferTaskrun) {
             continue;
         }
@@ -238,7 +238,7 @@ fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
         for flag in flags {
             match flag {
                 Flag::SingleIssuer => builder.setup_single_issuer(),
-                // With the flag that says when there are completions to fetch.
+                // With the flag that signals completions to fetch.
                 Flag::DeferTaskrun => builder.setup_defer_taskrun().setup_taskrun_flag(),
                 Flag::NoSqarray => builder.setup_no_sqarray(),
             };
@@ -261,14 +261,14 @@ fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
     result
 }
 
-/// Checks that io_uring is available with these options and works: sets up a small ring, queries its
-/// features and completes one request. A seccomp filter may refuse any of these.
+/// Checks that io_uring is available with these options and works: sets up a small ring, queries
+/// its features and completes one request. A seccomp filter may block any of these.
 ///
 /// # Errors
 ///
-/// Why it is not available, and what can be done about it.
+/// Why it is not available, and how to fix it.
 pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
-    // Success is remembered; a failure may be a temporary lack of memory or descriptors.
+    // Success is cached; a failure may be a temporary lack of memory or descriptors.
     static USABLE: AtomicBool = AtomicBool::new(false);
     if USABLE.load(Ordering::Relaxed) && !knobs.is_set() {
         return Ok(());
@@ -295,7 +295,7 @@ pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
     Ok(())
 }
 
-/// Explains an error of a set-up with these options.
+/// Explains an error of setting up a ring with these options.
 fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
     match (knobs.sqpoll_cpu, error.raw_os_error()) {
         (Some(cpu), Some(libc::EINVAL)) => {
@@ -313,7 +313,7 @@ fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
     }
 }
 
-/// Explains an error of one of io_uring's three system calls, and what can be done about it.
+/// Explains an error of one of io_uring's three system calls, and how to fix it.
 fn explain(call: &str, error: &io::Error) -> String {
     let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let disabled = disabled.ok().and_then(|text| text.trim().parse::<u32>().ok());

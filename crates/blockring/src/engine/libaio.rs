@@ -1,4 +1,4 @@
-//! Many reads in flight through the kernel's older interface, `io_submit` and `io_getevents`.
+//! Many reads in flight with the kernel's older interface, `io_submit` and `io_getevents`.
 //!
 //! Only direct reads are asynchronous: through the page cache, `io_submit` reads before it returns.
 #![allow(unsafe_code)]
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
 use crate::sys::aio::{Context, Control, Event};
 
-/// How long to wait if the kernel cannot take a request, and how often in a row before that is an
-/// error: one second in all.
+/// How long to wait if the kernel cannot accept a request, and how often in a row before that is an
+/// error: one second in total.
 const STALL: Duration = Duration::from_millis(1);
 const STALLS_MAX: u32 = 1000;
 
-/// The engine over one kernel AIO context.
+/// The engine with a kernel AIO context.
 pub(crate) struct LibaioEngine {
     context: Context,
-    /// Requests that have not been submitted. The kernel copies them at `io_submit`.
+    /// Requests that have not been submitted. The kernel copies them on `io_submit`.
     queue: Vec<Control>,
-    /// Requests that the kernel refused one by one.
+    /// Requests that the kernel rejected individually.
     refused: Vec<Completion>,
     events: Vec<Event>,
-    /// Present if another thread may have to wake this one; completions raise it as well.
+    /// Present if another thread may have to wake this one; completions signal it as well.
     event: Option<Arc<OwnedFd>>,
 }
 
 impl LibaioEngine {
-    /// Makes a context for `setup.depth` requests.
+    /// Creates a context for `setup.depth` requests.
     ///
     /// # Errors
     ///
-    /// What is missing, and what to do about it.
+    /// What is missing, and how to fix it.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<LibaioEngine, String> {
         let depth = setup.depth;
         Ok(LibaioEngine {
@@ -59,13 +59,13 @@ impl LibaioEngine {
                 Ok(n) => given += n,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Its queue is full, or memory is short: completions, which come by themselves,
-                    // make room.
+                    // Its queue is full, or memory is short: completions, which arrive anyway, make
+                    // room.
                     Some(libc::EAGAIN) if stalls < STALLS_MAX => {
                         stalls += 1;
                         thread::sleep(STALL);
                     }
-                    // Only this request is invalid: it is over, and the next may be fine.
+                    // Only this request is invalid: it is over, and the next one may be valid.
                     Some(_) if stalls < STALLS_MAX => {
                         let slot = self.queue[given].slot();
                         self.refused.push(Completion { slot, result: Err(error) });
@@ -92,7 +92,7 @@ impl LibaioEngine {
                 );
                 Ok(())
             }
-            // A signal: the caller comes back.
+            // A signal: the caller tries again.
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
             Err(error) => Err(error),
         }
@@ -148,12 +148,12 @@ impl Engine for LibaioEngine {
 ///
 /// # Errors
 ///
-/// Why not, and what can be done about it.
+/// Why not, and how to fix it.
 pub(crate) fn usable() -> Result<(), String> {
     Context::new(1).map(drop).map_err(|error| explain(&error))
 }
 
-/// Explains an error of `io_setup`, and what can be done about it.
+/// Explains an error of `io_setup`, and how to fix it.
 fn explain(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::EAGAIN) => {

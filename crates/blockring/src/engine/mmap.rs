@@ -1,9 +1,9 @@
-//! Blocks passed straight out of the page cache, through a window of the file that is mapped for one
-//! block and unmapped after it, so that neither memory nor page tables grow with the file.
+//! Blocks directly in the page cache, through a window of the file that is mapped for one block and
+//! unmapped after it, so that neither memory nor page tables grow with the file.
 //!
-//! `MADV_POPULATE_READ` faults the pages in and reports a truncated file like any failed read. A later
-//! truncation is caught by the handler in `sys/sigbus.rs`: the block is then poisoned, and the run
-//! fails.
+//! `MADV_POPULATE_READ` faults the pages in and reports a truncated file like any failed read. A
+//! later truncation is caught by the handler in `sys/sigbus.rs`, which poisons the block, and the
+//! run fails.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,16 +16,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::{Completion, Engine, Read, Setup};
 use crate::sys::{self, sigbus};
 
-/// The engine whose blocks are the page cache.
+/// The engine whose blocks are in the page cache.
 pub(crate) struct MmapEngine {
     windows: Vec<Option<Window>>,
     page_bytes: u64,
 }
 
-/// A mapped part of the file. Field order matters: the guard ends before the mapping does, so that
+/// A mapped part of the file. Field order matters: the guard is dropped before the mapping, so that
 /// the handler never patches an address that has been reused.
 struct Window {
-    /// The start of the block; windows start at a page.
+    /// The start of the block; windows start at a page boundary.
     bytes: *const u8,
     guard: sigbus::Window,
     _map: Map,
@@ -38,7 +38,7 @@ struct Map {
 
 impl Map {
     fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Map> {
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps nothing.
         let start =
             unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, offset)? };
         Ok(Map { start: start.cast(), len })
@@ -47,7 +47,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this owns the mapping; the pump releases a slot only when the consumer is done.
+        // SAFETY: this owns the mapping; the pump releases a slot only after the consumer is done.
         let _ = unsafe { munmap(self.start.cast(), self.len) };
     }
 }
@@ -92,8 +92,8 @@ impl MmapEngine {
     }
 }
 
-/// Why this engine cannot read a file at all: files of FUSE servers that want to see every read have no
-/// pages that could be mapped.
+/// Returns why this engine cannot read a file at all: files of FUSE servers that handle every read
+/// themselves have no pages that could be mapped.
 fn unmappable(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENODEV) => {
@@ -105,14 +105,14 @@ fn unmappable(error: &io::Error) -> String {
     }
 }
 
-/// Whether a regular file ends before `read` does: the rest of its last page is mapped as zeros.
+/// Whether a regular file ends within `read`: the rest of its last page is mapped as zeros.
 fn ends_within(read: &Read<'_>) -> io::Result<bool> {
     let stat = fstat(read.fd)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     Ok(is_file && (stat.st_size as u64) < read.offset + u64::from(read.len))
 }
 
-/// Finds out by plain reads why the pages of `read` are not available. `Ok(true)`: they are now;
+/// Determines by plain reads why the pages of `read` are not available. `Ok(true)`: they are now;
 /// `Ok(false)`: the file ends before them.
 fn diagnose(read: &Read<'_>) -> io::Result<bool> {
     let mut scratch = vec![0; 64 << 10];
@@ -130,8 +130,7 @@ fn diagnose(read: &Read<'_>) -> io::Result<bool> {
 impl Engine for MmapEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
         let mut result = Err(io::Error::from_raw_os_error(libc::EFAULT));
-        // A file that is truncated and grows again may need a second try; more than that is another
-        // fault.
+        // A file that is truncated and grows again may need a second try; more is another fault.
         for _ in 0..3 {
             result = match self.open(&read) {
                 Ok(()) if ends_within(&read)? => Ok(0),

@@ -1,7 +1,7 @@
 //! The engine contract, and the engine of each kind.
 //!
-//! An engine moves requests and reports raw results, nothing else. Short reads, interruptions, the
-//! end of a file and limits are handled once for all engines, in `core`.
+//! An engine transfers requests and reports raw results, nothing else. Short reads, interruptions,
+//! the end of a file and limits are handled once for all engines, in `core`.
 #![allow(unsafe_code)]
 
 #[cfg(any(test, fuzzing))]
@@ -32,85 +32,86 @@ pub(crate) struct Read<'fd> {
     pub(crate) fd: BorrowedFd<'fd>,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// Null for an engine with memory of its own.
+    /// Null for an engine with its own memory.
     pub(crate) buffer: *mut u8,
     /// `RWF_*` of `preadv2`.
     pub(crate) flags: i32,
 }
 
-/// The end of a read.
+/// The completion of a read.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) slot: u32,
-    /// Bytes read, 0 at the end of the file; or the kernel's error. An engine with memory of its own
-    /// reads all that was requested, or nothing.
+    /// Bytes read, 0 at the end of the file; or the kernel's error. An engine with its own memory
+    /// reads everything requested, or nothing.
     pub(crate) result: io::Result<u32>,
 }
 
-/// Wakes a pump that waits in its engine, from another thread.
+/// Wakes a pump that is waiting in its engine, from another thread.
 pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// How requests reach the kernel. An engine is used only by the thread that made it.
+/// A mechanism for passing requests to the kernel. Used only by the thread that created it.
 pub(crate) trait Engine {
-    /// Starts a read, or makes it at once and returns its completion.
+    /// Starts a read, or performs it and returns its completion.
     ///
     /// # Safety
     ///
     /// `read.buffer` must be valid for writes of `read.len` bytes until the completion has been
-    /// returned or the engine has been dropped after a [`drain`](Engine::drain) that succeeded, and
+    /// returned or the engine has been dropped after a successful [`drain`](Engine::drain), and
     /// nothing else may use it until then.
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>>;
 
     /// Passes submitted requests to the kernel and appends completions to `done`. With `sleeps` it
-    /// sleeps until there is a completion, a wake-up or a signal; it may return early with none. An
-    /// engine whose `submit` makes every read has nothing to wait for.
+    /// sleeps until there is a completion, a wake-up or a signal; it may return early without
+    /// completions. An engine whose `submit` performs every read has nothing to wait for.
     fn wait(&mut self, _sleeps: bool, _done: &mut Vec<Completion>) -> io::Result<()> {
         Ok(())
     }
 
-    /// The bytes of `slot`, for an engine with memory of its own.
+    /// Returns the bytes of `slot`, for an engine with its own memory.
     fn block(&self, _slot: u32) -> *const u8 {
         ptr::null()
     }
 
-    /// The consumer is done with the block in `slot`. Fails if the bytes went bad in that time.
+    /// Releases the consumed block in `slot`. Fails if its bytes became invalid meanwhile.
     fn release(&mut self, _slot: u32) -> io::Result<()> {
         Ok(())
     }
 
-    /// Cancels requests if possible and waits for the rest, at most `patience`. Returns whether none is
-    /// in flight any more.
+    /// Cancels requests if possible and waits for the rest, at most `patience`. Returns whether
+    /// none is left in flight.
     fn drain(&mut self, _in_flight: u32, _patience: Duration) -> bool {
         true
     }
 
-    /// Wakes [`wait`](Engine::wait) from another thread, for an engine that sleeps there.
+    /// A function that wakes [`wait`](Engine::wait) from another thread, if the engine sleeps
+    /// there.
     fn waker(&self) -> Option<Waker> {
         None
     }
 }
 
-/// The needs of a run.
+/// Parameters of an engine.
 pub(crate) struct Setup<'a> {
     /// Most requests in flight.
     pub(crate) depth: u32,
     pub(crate) slots: u32,
-    /// The memory of the slots, which outlives the engine; none for an engine with memory of its own.
+    /// Memory of the slots, which outlives the engine; `None` for an engine with its own memory.
     pub(crate) slab: Option<libc::iovec>,
-    /// The file that all reads are of, if it is one file.
+    /// The file that all reads are of, if it is a single file.
     pub(crate) file: Option<BorrowedFd<'a>>,
-    /// Another thread returns slots, so that a sleeping [`Engine::wait`] must be woken by
+    /// Whether another thread returns slots, so that a sleeping [`Engine::wait`] must be woken by
     /// [`Engine::waker`].
     pub(crate) wakes: bool,
     pub(crate) pool_threads: u32,
     pub(crate) uring: Uring,
 }
 
-/// Makes an engine of the kind.
+/// Creates an engine of this kind.
 ///
 /// # Errors
 ///
-/// Why it is not available, and what can be done about it.
+/// Why it is not available, and how to fix it.
 pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engine>, String> {
     Ok(match kind {
         EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(setup)?),
@@ -123,7 +124,7 @@ pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engin
     })
 }
 
-/// An eventfd that wakes the thread that polls it.
+/// Creates an eventfd to wake the thread that polls it.
 fn event() -> Result<Arc<OwnedFd>, String> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     match eventfd(0, flags) {
@@ -132,22 +133,22 @@ fn event() -> Result<Arc<OwnedFd>, String> {
     }
 }
 
-/// Raises `event`.
+/// Returns a function that signals `event`.
 fn waker_of(event: &Arc<OwnedFd>) -> Waker {
     let event = Arc::clone(event);
     Arc::new(move || {
-        // It fails only if the counter is full, and then the pump is being woken already.
+        // It fails only if the counter is full, which means that the pump is already being woken.
         let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
     })
 }
 
-/// Sleeps until `event` is raised, and resets it. A signal ends it early.
+/// Sleeps until `event` is signaled, and resets it. A signal interrupts it.
 fn sleep_on(event: &OwnedFd) -> io::Result<()> {
     match poll(&mut [PollFd::new(event, PollFlags::IN)], None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    // So that the next sleep waits for the next event.
+    // Reset it, so that the next sleep waits for the next event.
     let _ = rustix::io::read(event, &mut [0; 8]);
     Ok(())
 }

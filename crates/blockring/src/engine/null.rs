@@ -1,4 +1,4 @@
-//! No I/O: every read succeeds at once. What remains is the cost of the loop and of the consumer.
+//! No I/O: every read succeeds immediately, which leaves the cost of the loop and of the consumer.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -1,7 +1,7 @@
-//! Many reads in flight, each a blocking `preadv2` on one of several threads: for file systems whose
-//! reads cannot be asynchronous, and for kernels without io_uring.
+//! Many reads in flight, each a blocking `preadv2` on one of several threads: for file systems
+//! whose reads cannot be asynchronous, and for kernels without io_uring.
 //!
-//! A thread starts if there is something to read and all others are busy. Idle threads sleep.
+//! A thread is started if there is a read and all others are busy. Idle threads sleep.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::{Completion, Engine, Read, Setup, Waker};
 use crate::sys;
 
-/// The engine over a pool of threads.
+/// The engine with a pool of threads.
 pub(crate) struct PoolEngine {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -23,7 +23,7 @@ pub(crate) struct PoolEngine {
 
 struct Shared {
     state: Mutex<State>,
-    /// There is a read to make, or the pool is closed.
+    /// A read was submitted, or the pool was closed.
     submitted: Condvar,
     /// A read completed, or another thread wakes the pump.
     completed: Condvar,
@@ -33,15 +33,15 @@ struct Shared {
 struct State {
     reads: VecDeque<Task>,
     done: Vec<Completion>,
-    /// Threads in a read.
+    /// Number of threads in a read.
     reading: u32,
-    /// Threads that wait for a read.
+    /// Number of threads waiting for a read.
     idle: u32,
     woken: bool,
     closed: bool,
 }
 
-/// A read to make on another thread.
+/// A read for another thread.
 struct Task {
     slot: u32,
     fd: RawFd,
@@ -51,16 +51,16 @@ struct Task {
     flags: i32,
 }
 
-// SAFETY: the submitter gives the memory of a read away until its completion, to any thread.
+// SAFETY: until its completion, the memory of a read belongs to the thread that performs it.
 unsafe impl Send for Task {}
 
 impl Shared {
-    /// Nothing panics while it holds the lock.
+    /// Locks the state. Poisoning is irrelevant: no code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each thread does.
+    /// Body of each thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -76,15 +76,15 @@ impl Shared {
             state.reading += 1;
             drop(state);
             let Task { slot, fd, offset, len, buffer, flags } = task;
-            // SAFETY: the submitter keeps the memory valid until the completion, or leaks it. It keeps
-            // the file open as well, unless this thread is delayed between taking its task and this
-            // call for longer than a drain waits: then a read of whichever file has the number goes to
-            // leaked memory.
+            // SAFETY: the submitter keeps the memory valid until the completion, or leaks it. It
+            // also keeps the file open, unless this thread is delayed between taking its task and
+            // this call for longer than a drain waits: then whichever file has this descriptor is
+            // read into leaked memory.
             let result = unsafe {
                 let fd = BorrowedFd::borrow_raw(fd);
                 sys::pread(fd, buffer, len as usize, offset, flags)
             };
-            // A u32 went in, so a u32 comes out.
+            // It fits, because the requested length is a u32.
             let result = result.map(|n| n as u32);
             state = self.lock();
             state.reading -= 1;
@@ -95,18 +95,18 @@ impl Shared {
 }
 
 impl PoolEngine {
-    /// Starts the first thread; others start when they have something to do.
+    /// Starts the first thread; others are started on demand.
     ///
     /// # Errors
     ///
-    /// The thread cannot be started.
+    /// If the thread cannot be started.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<PoolEngine, String> {
         let shared = Shared {
             state: Mutex::default(),
             submitted: Condvar::new(),
             completed: Condvar::new(),
         };
-        // More threads than requests would never all read.
+        // More threads than requests would never all be busy.
         let threads_max = setup.pool_threads.min(setup.depth);
         let shared = Arc::new(shared);
         let mut engine = PoolEngine { shared, threads: Vec::new(), threads_max };
@@ -131,7 +131,7 @@ impl Engine for PoolEngine {
         let more_than_idle = state.reads.len() > state.idle as usize;
         drop(state);
         if more_than_idle && (self.threads.len() as u32) < self.threads_max {
-            // If it cannot start, the others do its work.
+            // If it cannot be started, the others do its work.
             let _ = self.start_thread();
         }
         self.shared.submitted.notify_one();
@@ -151,7 +151,7 @@ impl Engine for PoolEngine {
     fn drain(&mut self, _in_flight: u32, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.shared.lock();
-        // No thread has begun these.
+        // No thread has started on these.
         state.reads.clear();
         while state.reading > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -182,7 +182,7 @@ impl Drop for PoolEngine {
         drop(state);
         self.shared.submitted.notify_all();
         if stuck {
-            // The drain timed out. The threads end when their reads do, if ever.
+            // The drain timed out. The threads end when their reads end, if ever.
             return;
         }
         for thread in self.threads.drain(..) {

@@ -12,10 +12,10 @@ pub(crate) struct PreadEngine;
 
 impl Engine for PreadEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
-        // SAFETY: the caller guarantees that the buffer is valid, and the call returns when it is done.
+        // SAFETY: the caller guarantees that the buffer is valid, and the call is synchronous.
         let result =
             unsafe { sys::pread(read.fd, read.buffer, read.len as usize, read.offset, read.flags) };
-        // A u32 went in, so a u32 comes out.
+        // It fits, because the requested length is a u32.
         let result = result.map(|n| n as u32);
         Ok(Some(Completion { slot: read.slot, result }))
     }

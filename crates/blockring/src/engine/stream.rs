@@ -1,4 +1,4 @@
-//! The engine of streams, which has nothing to do: a stream's supply reads while it claims
+//! The engine of streams, which does nothing: a stream's supply reads while it claims
 //! (`pipe/stream_supply.rs`).
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use std::io;
 
 use super::{Completion, Engine, Read};
 
-/// The engine that no request reaches.
+/// An engine that never gets a request.
 pub(crate) struct StreamEngine;
 
 impl Engine for StreamEngine {

@@ -1,7 +1,7 @@
 //! Statistics of a run: counters, latencies, and a breakdown of wait times.
 //!
-//! Each thread writes into a `Recorder` of its own, which is added up when it is dropped. A recorder
-//! that is off costs one branch for each event, and reads no clock.
+//! Each thread writes to its own `Recorder`, which is added to the total when it is dropped. A
+//! disabled recorder costs one branch per event, and reads no clock.
 
 use std::ops::AddAssign;
 use std::path::Path;
@@ -13,59 +13,58 @@ use hdrhistogram::Histogram;
 
 use super::trace::{Events, Trace};
 
-/// Statistics of one run, or of several. Times of several threads are added up.
+/// Statistics of one run, or of several. Times of different threads are added up.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bytes that consumers were given.
+    /// Bytes passed to consumers.
     pub bytes: u64,
-    /// From the start of the run to its end.
+    /// Time from the start of the run to its end.
     pub wall: Duration,
-    /// Processor time of the whole process in that time, including the kernel and other threads of
-    /// the program.
+    /// Processor time of the whole process during the run, including the kernel and other threads.
     pub cpu: Duration,
-    /// Threads that consumed; for several runs, the most.
+    /// Threads that consumed; for several runs, the maximum.
     pub threads: u32,
-    /// Requests to the engine, including those for the rest after a short read.
+    /// Requests to the engine, including those for the rest of a short read.
     pub requests: u64,
-    /// Reads that returned less than requested, so that the rest was requested again.
+    /// Reads that returned less than requested, so that the rest was requested.
     pub short_reads: u64,
     /// Reads that returned nothing (`EINTR`, `EAGAIN`, a broken chain) and were requested again.
     pub retries: u64,
-    /// How often `index` requests were in flight, sampled each time the consumer is given a block.
+    /// How often `index` requests were in flight, sampled whenever a block is passed to the consumer.
     pub in_flight: Vec<u64>,
-    /// Time consumers waited for reads: asleep, spinning, or in a synchronous read.
+    /// Time that consumers waited for reads: asleep, spinning, or in a synchronous read.
     pub device_wait: Duration,
-    /// Time the device was idle because of the consumers: there was more to read, and no request was
-    /// with the device. If requests ended while a block was consumed, all the time since the last look
+    /// Time that the device was idle because of the consumers: there was more to read, but the device
+    /// had no request. If requests ended while a block was consumed, all the time since the last poll
     /// counts, so this is an upper bound. For a synchronous engine, all time in consumers counts.
     pub consumer_wait: Duration,
-    /// Time nothing was read because of the rate limit.
+    /// Time that nothing was read because of the rate limit.
     pub limit_wait: Duration,
     /// Time in consumers.
     pub consuming: Duration,
     latency_ns: Histogram<u64>,
 }
 
-/// Times from the request of a read until its completion is seen, in nanoseconds. They include the
-/// time a request waits in a batch before it goes to the kernel, and the time a busy consumer takes to
-/// look for completions.
+/// Times from the request of a read until its completion is processed, in nanoseconds. They include
+/// the time that a request waits in a batch before it is passed to the kernel, and the time until a
+/// busy consumer polls for completions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Latency {
     /// The mean.
     pub avg: f64,
-    /// Half of the reads took at most this long.
+    /// Median.
     pub p50: u64,
-    /// 99 % did.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.5 % did.
+    /// 99.5th percentile.
     pub p99_5: u64,
-    /// 99.9 % did.
+    /// 99.9th percentile.
     pub p99_9: u64,
-    /// 99.99 % did.
+    /// 99.99th percentile.
     pub p99_99: u64,
-    /// All did.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -84,13 +83,13 @@ impl Default for Stats {
             consumer_wait: Duration::ZERO,
             limit_wait: Duration::ZERO,
             consuming: Duration::ZERO,
-            // It resizes itself. Three significant digits are legal.
+            // It resizes automatically. Three significant digits are valid.
             latency_ns: Histogram::new(3).expect("three significant digits"),
         }
     }
 }
 
-/// Adds another run. Wall times add up, too.
+/// Adds another run. Wall times are added, too.
 impl AddAssign<&Stats> for Stats {
     fn add_assign(&mut self, other: &Stats) {
         self.bytes += other.bytes;
@@ -117,11 +116,11 @@ impl Stats {
         for (mine, theirs) in self.in_flight.iter_mut().zip(&other.in_flight) {
             *mine += theirs;
         }
-        // It resizes itself, so adding cannot fail.
+        // It resizes automatically, so adding cannot fail.
         let _ = self.latency_ns.add(&other.latency_ns);
     }
 
-    /// Latencies of reads; `None` if there was none.
+    /// Returns the latencies of reads; `None` if there were none.
     pub fn latency(&self) -> Option<Latency> {
         let histogram = &self.latency_ns;
         let at = |quantile| histogram.value_at_quantile(quantile);
@@ -145,13 +144,13 @@ pub(crate) struct Recording {
     runs: Mutex<Runs>,
 }
 
-/// The runs that are recorded at this time.
+/// The runs that are being recorded.
 #[derive(Debug, Default)]
 struct Runs {
     active: u32,
-    /// The start of the first of them: its time, and the process's processor time.
+    /// Start of the first of them: the time, and the processor time of the process.
     since: Option<(Instant, Duration)>,
-    /// Threads that consumed since.
+    /// Threads that have consumed since then.
     threads: Vec<ThreadId>,
 }
 
@@ -178,7 +177,7 @@ impl Recording {
         self.stats.is_some() || self.trace.is_some()
     }
 
-    /// A recorder for this thread and this many slots. `what` names the thread in a trace.
+    /// Creates a recorder for this thread and this many slots. `what` names the thread in a trace.
     pub(crate) fn recorder(&self, what: &str, slots: u32) -> Recorder<'_> {
         if !self.is_on() {
             return Recorder(None);
@@ -200,8 +199,7 @@ impl Recording {
         run()
     }
 
-    /// Records the time until the guard is dropped as that of a run. Runs that overlap, or lie within
-    /// each other, count once.
+    /// Records the time until the guard is dropped as a run. Overlapping or nested runs count once.
     pub(crate) fn run(&self, name: &Path) -> RunGuard<'_> {
         if !self.is_on() {
             return RunGuard(None);
@@ -231,7 +229,7 @@ impl Recording {
         }
     }
 
-    /// The statistics so far; `None` if none are collected.
+    /// Returns the statistics so far; `None` if they are not collected.
     pub(crate) fn stats(&self) -> Option<Stats> {
         self.lock().map(|stats| stats.clone())
     }
@@ -256,10 +254,10 @@ pub(crate) struct Recorder<'a>(Option<Box<Active<'a>>>);
 struct Active<'a> {
     into: &'a Recording,
     stats: Stats,
-    /// When the read of a slot was requested; when its block was complete.
+    /// When the read of each slot was requested, and when its block was complete.
     requested: Vec<Instant>,
     ready: Vec<Instant>,
-    /// Time in the consumer since completions were last looked for.
+    /// Time in the consumer since the last poll for completions.
     since_look: Duration,
     events: Option<Events>,
 }
@@ -269,23 +267,23 @@ struct Active<'a> {
 pub(crate) enum ReadOutcome {
     /// The request is over: its extent is complete, or the source ended, or the read failed.
     Over,
-    /// Some bytes came; the rest must be requested.
+    /// Some bytes were read; the rest must be requested.
     Short,
-    /// Nothing came; the same must be requested again.
+    /// Nothing was read; the same must be requested again.
     Retry,
 }
 
-/// The start of something that is being timed.
+/// The start of a timed interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start(Option<Instant>);
 
 impl Recorder<'_> {
-    /// The time now, if it matters.
+    /// Returns the current time, if anything is recorded.
     pub(crate) fn start(&self) -> Start {
         Start(self.0.as_ref().map(|_| Instant::now()))
     }
 
-    /// A read is requested.
+    /// Records the request of a read.
     pub(crate) fn requested(&mut self, slot: u32, in_flight: u32) {
         let Some(active) = &mut self.0 else { return };
         active.stats.requests += 1;
@@ -295,12 +293,12 @@ impl Recorder<'_> {
         }
     }
 
-    /// Its completion is seen.
+    /// Records its completion.
     pub(crate) fn completed(&mut self, slot: u32, offset: u64, outcome: ReadOutcome) {
         let Some(active) = &mut self.0 else { return };
         let requested = active.requested[slot as usize];
         let nanos = requested.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
-        // It resizes itself, so recording cannot fail.
+        // It resizes automatically, so recording cannot fail.
         let _ = active.stats.latency_ns.record(nanos);
         match outcome {
             ReadOutcome::Over => active.ready[slot as usize] = Instant::now(),
@@ -312,7 +310,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// A consumer waited for a read from `start` until now.
+    /// Records that a consumer waited for a read from `start` until now.
     pub(crate) fn waited_for_device(&mut self, start: Start) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
@@ -323,7 +321,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Reading waited for the rate limit from `start` until now.
+    /// Records that reading waited for the rate limit from `start` until now.
     pub(crate) fn waited_for_limit(&mut self, start: Start) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
@@ -333,7 +331,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Reading waited for a slot from `start` until now.
+    /// Records that reading waited for a slot from `start` until now.
     pub(crate) fn waited_for_consumer(&mut self, start: Start) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
@@ -343,7 +341,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Completions were looked for without waiting. `idle`: every request had completed.
+    /// Records a poll for completions. `idle`: every request had completed.
     pub(crate) fn looked(&mut self, idle: bool) {
         let Some(active) = &mut self.0 else { return };
         let time = std::mem::take(&mut active.since_look);
@@ -352,7 +350,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// The consumer is given a block.
+    /// Records that a block is passed to the consumer.
     pub(crate) fn delivers(&mut self, slot: u32, offset: u64, in_flight: u32) {
         let Some(active) = &mut self.0 else { return };
         let samples = &mut active.stats.in_flight;
@@ -366,8 +364,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// A consumer has had a block since `start`. `device_idle`: nothing was being read in that time,
-    /// though there was more to read.
+    /// Records that a consumer has processed a block since `start`. `device_idle`: nothing was
+    /// being read meanwhile, although there was more to read.
     pub(crate) fn consumed(&mut self, start: Start, bytes: u32, device_idle: bool) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
@@ -382,7 +380,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// The slot of a block is free again.
+    /// Records that the slot of a block is free again.
     pub(crate) fn freed(&mut self, slot: u32, offset: u64, delivered: Start) {
         if let (Some(active), Some(delivered)) = (&mut self.0, delivered.0)
             && let Some(events) = &mut active.events
@@ -396,7 +394,7 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         if let Some(mut stats) = self.into.lock() {
             stats.bytes += self.stats.bytes;
-            // A thread may have had many recorders, one after another.
+            // A thread may have had several recorders, one after another.
             stats.add_thread(&self.stats);
             drop(stats);
             let (mut runs, this) = (lock(&self.into.runs), thread::current().id());

@@ -1,8 +1,8 @@
-//! A trace of every event in the JSON format of Chrome's trace viewer, which Perfetto reads as well:
-//! one row for each thread, and one for each slot.
+//! A trace of every event in the JSON format of Chrome's trace viewer, which Perfetto also reads:
+//! one row per thread, and one per slot.
 //!
-//! Format: "Trace Event Format", chromium.org; the events `X` (a span), `C` (a counter) and `M` (the
-//! name of a row). Times are in microseconds.
+//! Format: "Trace Event Format", chromium.org; the events `X` (a span), `C` (a counter) and `M`
+//! (the name of a row). Times are in microseconds.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -10,50 +10,50 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where a trace is written. Clones share it, and so do all runs that are given one of them.
+/// The destination of a trace. It is shared by its clones, and by all runs that use one of them.
 #[derive(Clone)]
 pub struct Trace(Arc<Shared>);
 
 struct Shared {
     start: Instant,
-    /// Rings so far, one for each thread of each run: their slots have rows of their own.
+    /// Number of rings so far, one per thread of each run: their slots have rows of their own.
     rings: AtomicU32,
     to: Mutex<To>,
 }
 
 struct To {
     writer: Box<dyn Write + Send>,
-    /// Nothing was written yet.
+    /// Whether nothing has been written yet.
     is_empty: bool,
     failed: Option<io::Error>,
 }
 
-/// Events are written in pieces of at least this many bytes.
+/// Least size of the pieces in which events are written, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Rows of slots are numbered from here, so many for each ring; threads have smaller numbers.
+/// Number of the first row for slots, and of rows per ring; threads have smaller numbers.
 const SLOT_ROWS: u64 = 10_000_000;
 const SLOT_ROWS_OF_RING: u64 = 100_000;
 
 impl Trace {
-    /// Begins a trace that goes to `writer`. [`finish`](Trace::finish) ends it. Every trace begins
-    /// with `[`, a newline and `{"pid":`.
+    /// Starts a trace to `writer`; [`finish`](Trace::finish) ends it. Every trace begins with `[`,
+    /// a newline and `{"pid":`.
     pub fn new(writer: impl Write + Send + 'static) -> Trace {
         let to = To { writer: Box::new(writer), is_empty: true, failed: None };
         let start = Instant::now();
         Trace(Arc::new(Shared { start, rings: AtomicU32::new(0), to: Mutex::new(to) }))
     }
 
-    /// Writes the end. Later events are dropped.
+    /// Completes the trace. Later events are dropped.
     ///
     /// # Errors
     ///
-    /// The first error of the writer, now or before: the trace ends there.
+    /// The first error of the writer, now or earlier: the trace ends there.
     pub fn finish(&self) -> io::Result<()> {
         let mut to = self.0.to.lock().unwrap_or_else(PoisonError::into_inner);
         let to = &mut *to;
         if to.is_empty {
-            // Nothing happened; the file is a valid trace all the same.
+            // No events; write a valid trace nevertheless.
             let nothing =
                 format!("[\n{{\"pid\":{},\"ph\":\"M\",\"name\":\"nothing\"}}", std::process::id());
             to.failed = to.writer.write_all(nothing.as_bytes()).err();
@@ -85,19 +85,19 @@ impl std::fmt::Debug for Trace {
     }
 }
 
-/// The events of one thread on their way to the trace. Dropping it writes the rest.
+/// Buffered events of one thread. Dropping it writes the rest.
 pub(crate) struct Events {
     trace: Trace,
     thread: u64,
     ring: u64,
-    /// Slots whose rows have a name.
+    /// Number of slots whose rows have a name.
     named: u32,
-    /// Events with a comma and a line between any two.
+    /// Events, separated by a comma and a newline.
     text: String,
 }
 
 impl Events {
-    /// `what`: the name of the row of this thread.
+    /// `what`: the name of this thread's row.
     pub(crate) fn new(trace: &Trace, what: &str) -> Events {
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
         let ring = trace.0.rings.fetch_add(1, Ordering::Relaxed).into();
@@ -107,7 +107,7 @@ impl Events {
         events
     }
 
-    /// A span of this thread.
+    /// Records a span of this thread.
     pub(crate) fn span(&mut self, what: &str, start: Instant, time: Duration) {
         let (start, row) = (self.micros(start), self.thread);
         let time = time.as_nanos() as f64 / 1e3;
@@ -117,7 +117,7 @@ impl Events {
         ));
     }
 
-    /// A span of the block at `offset` in its slot.
+    /// Records a span of the block at `offset` in its slot.
     pub(crate) fn slot_span(&mut self, what: &str, slot: u32, offset: u64, from: Instant) {
         let row = SLOT_ROWS + self.ring * SLOT_ROWS_OF_RING + u64::from(slot);
         while self.named <= slot {
@@ -133,7 +133,7 @@ impl Events {
         ));
     }
 
-    /// How many requests are in flight from now on.
+    /// Records how many requests are in flight from now on.
     pub(crate) fn in_flight(&mut self, requests: u32) {
         let (now, row) = (self.micros(Instant::now()), self.thread);
         self.event(format_args!(
@@ -155,7 +155,7 @@ impl Events {
     fn event(&mut self, fields: std::fmt::Arguments<'_>) {
         let comma = if self.text.is_empty() { "" } else { ",\n" };
         let pid = std::process::id();
-        // Writing to a string cannot fail.
+        // Writing to a string does not fail.
         let _ = write!(self.text, r#"{comma}{{"pid":{pid},{fields}}}"#);
         if self.text.len() >= BUFFER_BYTES {
             self.flush();
@@ -174,7 +174,7 @@ impl Drop for Events {
     }
 }
 
-/// A JSON string.
+/// Displays a string as a JSON string.
 struct Quoted<'a>(&'a str);
 
 impl std::fmt::Display for Quoted<'_> {

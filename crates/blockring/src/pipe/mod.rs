@@ -1,5 +1,4 @@
-//! Reading streams (pipes, terminals, sockets, files without extents), and passing them on while they
-//! are consumed.
+//! Reading streams (pipes, terminals, sockets, files without extents), and copying them.
 
 mod packets;
 pub(crate) mod stream_supply;
@@ -13,24 +12,23 @@ use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
 use crate::sys;
 
-/// Largest size to request for a pipe, in bytes, whatever the system allows: the default limit of
-/// unprivileged users. 256 KiB, 512 KiB and 1 MiB made no difference beyond the noise for 1 GiB of
-/// `cat FILE |` (0.293, 0.301 and 0.289 s). `write` and `read` move 0.9 GiB/s through 64 KiB, and 1.8
-/// to 2.4 through 1 MiB.
+/// Largest size requested for a pipe, in bytes: the default limit of unprivileged users. For 1 GiB
+/// of `cat FILE |`, 256 KiB, 512 KiB and 1 MiB differed by no more than the noise (0.293, 0.301 and
+/// 0.289 s). `write` and `read` transfer 0.9 GiB/s through 64 KiB, and 1.8 to 2.4 through 1 MiB.
 pub(crate) const PIPE_BYTES_MAX: usize = 1 << 20;
 
 /// The capacity of a pipe, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PipeSize {
-    /// Before: 64 KiB by default, and one or two pages for a user whose pipes hold much already.
+    /// Before: 64 KiB by default, and one or two pages for a user whose pipes are already large.
     pub(crate) was: usize,
     /// Now.
     pub(crate) is: usize,
 }
 
-/// Enlarges a pipe, from either end, as far as the system allows (`/proc/sys/fs/pipe-max-size`) and up
-/// to [`PIPE_BYTES_MAX`]. If that is refused because the user's pipes may hold only so much (see
-/// pipe(7)), smaller sizes are tried; at worst it stays as it is. `None`: it is not a pipe.
+/// Enlarges a pipe, from either end, as far as the system allows (`/proc/sys/fs/pipe-max-size`) and
+/// up to [`PIPE_BYTES_MAX`]. If that exceeds the total allowed for the user's pipes (see pipe(7)),
+/// smaller sizes are tried; in the worst case its size is unchanged. `None`: it is not a pipe.
 pub(crate) fn enlarge_pipe(pipe: impl AsFd) -> Option<PipeSize> {
     let was = fcntl_getpipe_size(&pipe).ok()?;
     let limit = std::fs::read_to_string("/proc/sys/fs/pipe-max-size");
@@ -45,7 +43,7 @@ pub(crate) fn enlarge_pipe(pipe: impl AsFd) -> Option<PipeSize> {
     Some(PipeSize { was, is: fcntl_getpipe_size(&pipe).unwrap_or(was) })
 }
 
-/// Reads whatever is there, waiting for some; 0 at the end.
+/// Reads the available bytes, waiting for some; returns 0 at the end.
 fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match sys::read_into(fd, buffer) {

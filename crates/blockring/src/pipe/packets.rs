@@ -1,5 +1,4 @@
-//! Reading a stream whose writes may have to be read whole: pipes in packet mode, and sockets of
-//! messages.
+//! Reads streams whose writes may have to be read whole: pipes in packet mode, and message sockets.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,15 +7,15 @@ use rustix::event::PollFlags;
 
 use super::{read_some, wait_for};
 
-/// Smallest read of a pipe, in bytes. From a pipe in packet mode (`O_DIRECT`) the kernel discards the
-/// part of a packet that does not fit, and a packet has at most `PIPE_BUF` bytes. The reading end
-/// cannot tell whether a pipe is in packet mode: a writer may have switched it.
+/// Smallest read of a pipe, in bytes. In packet mode (`O_DIRECT`), the kernel discards the part of
+/// a packet that does not fit, and a packet has at most `PIPE_BUF` bytes. The reading end cannot
+/// tell whether a pipe is in packet mode, because a writer may have enabled it.
 const PACKET_BYTES_MAX: usize = 4096;
 
-/// A reader that keeps the rest of a packet that is longer than the buffer.
+/// A reader that keeps the rest of a packet that does not fit in the buffer.
 #[derive(Debug)]
 pub(super) struct PacketReader {
-    /// Whether it is a socket of messages, each of which is read whole.
+    /// Whether it is a message socket, whose messages must be read whole.
     has_messages: bool,
     kept: Vec<u8>,
     /// Bytes of `kept` that have been returned.
@@ -30,12 +29,12 @@ impl PacketReader {
         PacketReader { has_messages, kept: Vec::new(), taken: 0 }
     }
 
-    /// Whether bytes are left of the last packet.
+    /// Whether bytes of the last packet are left.
     pub(super) fn has_kept(&self) -> bool {
         self.taken < self.kept.len()
     }
 
-    /// Reads whatever is there into `buffer`, waiting for some; 0 at the end.
+    /// Reads the available bytes into `buffer`, waiting for some; returns 0 at the end.
     pub(super) fn read(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.has_kept() {
             let packet_bytes = match self.has_messages {

@@ -1,8 +1,8 @@
 //! The supply of a stream: claiming a block reads it into the claiming thread's slot.
 //!
-//! Threads take turns to read, and each consumes the block it has read while the next thread reads. So
-//! bytes that were copied out of a pipe are consumed while they are in that core's cache, and nothing
-//! moves between cores.
+//! One thread at a time reads, and each thread consumes the block that it has read while the next
+//! thread reads. So bytes that were copied out of a pipe are consumed while they are in that core's
+//! cache, and no data moves between cores.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -22,21 +22,23 @@ use crate::error::ErrorKind;
 use crate::observe::stats::ReadOutcome;
 use crate::sys;
 
-/// After this many blocks in a row that each came in one read, the writer is ahead. (4 MiB with the
+/// If this many blocks in a row are each filled by one read, the writer is ahead. (4 MiB with the
 /// default block; starting a thread takes 0.1 ms.)
 const AHEAD_BLOCKS: u32 = 16;
 
-/// Another thread then joins if this many processors have been idle for this long. With two of them,
-/// `cat` at the other end of the pipe needs the second: a second thread here only took it away (1 GiB
-/// in 0.30 s, and 0.38 with it). A program that gives its pages away leaves it idle (nine tenths).
+/// Another thread then joins if this many processors have been idle for this long. With two
+/// processors, `cat` at the other end of the pipe needs the second one: a second thread here only
+/// took it away (1 GiB in 0.30 s, and 0.38 s with it). A program that shares its pages leaves it
+/// idle (nine tenths of the time).
 const IDLE_PROCESSORS_MIN: f64 = 0.75;
 const IDLE_TIME_MIN: Duration = Duration::from_millis(80);
 
 /// How a stream is read.
 pub(crate) enum Stream<'t> {
-    /// From where it is to its end, which only reading finds. Bytes may go to a tee as well.
+    /// From the current position to the end, which is only found by reading. Bytes may also be
+    /// copied to a tee.
     ToEnd(Option<&'t mut Tee>),
-    /// A file of known length by `read`, at a file position of its own.
+    /// A file of known length by `read`, with its own file position.
     Positioned {
         /// Length of the file, in bytes.
         len: u64,
@@ -50,34 +52,34 @@ pub(crate) enum Stream<'t> {
 /// The blocks of one stream.
 pub(crate) struct StreamSupply<'t> {
     fd: BorrowedFd<'t>,
-    /// A read that returns this many bytes, or a whole block, has found as much as there can be.
+    /// A read that returns this many bytes, or a whole block, counts as full.
     full_bytes: u32,
-    turn: Mutex<Turn<'t>>,
-    /// The run was given up. Seen by the thread that has the turn, before its next read.
+    reader: Mutex<SharedReader<'t>>,
+    /// The run was stopped. Checked by the reading thread before each read.
     is_stopped: AtomicBool,
-    /// Threads that may still join.
+    /// Number of threads that may still join.
     helpers_left: AtomicU32,
     needs_help: AtomicBool,
 }
 
-/// What the thread that reads may use.
-struct Turn<'t> {
+/// State of the thread that is reading.
+struct SharedReader<'t> {
     extents: Extents,
     stream: Stream<'t>,
     packets: PacketReader,
     /// The file position, as far as it is known.
     position: Option<u64>,
-    /// Blocks in a row that came in one read each.
+    /// Number of consecutive blocks that were each filled by one read.
     ahead: u32,
-    /// Since when the writer has been ahead, and the idle time of processors until then.
+    /// Since when the writer has been ahead, and the idle time of processors at that time.
     ahead_since: Option<(Instant, Duration)>,
-    /// Nothing more is read: the end came, or an error.
+    /// Nothing more is read: the stream has ended, or failed.
     is_over: bool,
 }
 
 impl<'t> StreamSupply<'t> {
-    /// `extents`: the blocks; of a stream without a length, more than there will be. `helpers`: threads
-    /// that may join when the writer is ahead.
+    /// `extents`: the blocks; for a stream of unknown length, more than there will be. `helpers`:
+    /// number of threads that may join when the writer is ahead.
     pub(crate) fn new(
         fd: BorrowedFd<'t>,
         stream: Stream<'t>,
@@ -85,7 +87,7 @@ impl<'t> StreamSupply<'t> {
         full_bytes: u32,
         helpers: u32,
     ) -> StreamSupply<'t> {
-        let turn = Turn {
+        let reader = SharedReader {
             extents,
             stream,
             packets: PacketReader::new(fd),
@@ -97,29 +99,29 @@ impl<'t> StreamSupply<'t> {
         StreamSupply {
             fd,
             full_bytes,
-            turn: Mutex::new(turn),
+            reader: Mutex::new(reader),
             is_stopped: AtomicBool::new(false),
             helpers_left: AtomicU32::new(helpers),
             needs_help: AtomicBool::new(false),
         }
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn<'t>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reader(&self) -> MutexGuard<'_, SharedReader<'t>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Reads one extent into `slot`. `None`: the run was stopped.
+    /// Reads one extent into `slot`. `None` if the run was stopped.
     fn read(
         &self,
-        turn: &mut Turn<'t>,
+        reader: &mut SharedReader<'t>,
         extent: Extent,
         slot: &mut FreeSlot<'_, '_>,
     ) -> Result<Option<Extent>, ErrorKind> {
-        let (align, source_len) = match &turn.stream {
+        let (align, source_len) = match &reader.stream {
             Stream::ToEnd(_) => (1, None),
             Stream::Positioned { align, len, .. } => (*align, Some(*len)),
         };
@@ -130,15 +132,15 @@ impl<'t> StreamSupply<'t> {
                 return Ok(None);
             }
             let part = request.missing(align);
-            // SAFETY: the slot is free, so that this thread alone uses its memory, which holds a whole
-            // block rounded up to the alignment. It has been zeroed or written before.
+            // SAFETY: the slot is free, so that only this thread uses its memory, which holds a
+            // whole block rounded up to the alignment. It has been zeroed or written before.
             let buffer = unsafe {
                 let start = slot.memory.add(part.skip as usize);
                 std::slice::from_raw_parts_mut(start, part.len as usize)
             };
             slot.recorder.requested(slot.number, 1);
             let start = slot.recorder.start();
-            let read = turn.read(self.fd, part.offset, buffer)?;
+            let read = reader.read(self.fd, part.offset, buffer)?;
             if slot.consumes_inline {
                 slot.recorder.waited_for_device(start);
             }
@@ -150,15 +152,15 @@ impl<'t> StreamSupply<'t> {
                 break;
             }
         }
-        if self.helpers_left.load(Ordering::Relaxed) > 0 && turn.is_behind(is_full) {
+        if self.helpers_left.load(Ordering::Relaxed) > 0 && reader.is_behind(is_full) {
             self.needs_help.store(true, Ordering::Relaxed);
         }
         Ok(Some(request.extent))
     }
 }
 
-impl Turn<'_> {
-    /// Reads at most once. An error of the outer kind is the tee's, one of the inner kind the stream's.
+impl SharedReader<'_> {
+    /// Reads at most once. The outer error is the tee's, the inner one the stream's.
     fn read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -174,7 +176,7 @@ impl Turn<'_> {
                 {
                     return Ok(Err(error.into()));
                 }
-                // A file has nothing to wait for: `EAGAIN` is retried by the request.
+                // A file never blocks: `EAGAIN` is retried by the request.
                 let read = match *flags {
                     0 => sys::read_into(fd, buffer),
                     flags => sys::read_with(fd, buffer, flags),
@@ -185,7 +187,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the writer has been ahead for a while, and a processor idle.
+    /// Whether the writer has been ahead for a while, and processors are idle.
     fn is_behind(&mut self, was_full: bool) -> bool {
         self.ahead = if was_full { self.ahead + 1 } else { 0 };
         if self.ahead < AHEAD_BLOCKS {
@@ -207,15 +209,15 @@ impl Turn<'_> {
 
 impl Supply for StreamSupply<'_> {
     fn claim(&self, slot: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
-        let mut turn = self.turn();
-        if turn.is_over || self.is_stopped() {
+        let mut reader = self.reader();
+        if reader.is_over || self.is_stopped() {
             return Ok(None);
         }
-        let Some(extent) = turn.extents.claim() else { return Ok(None) };
-        // Until it is known that there is more.
-        turn.is_over = true;
-        let Some(read) = self.read(&mut turn, extent, slot)? else { return Ok(None) };
-        turn.is_over = read.len < extent.len;
+        let Some(extent) = reader.extents.claim() else { return Ok(None) };
+        // Until this read shows that there is more.
+        reader.is_over = true;
+        let Some(read) = self.read(&mut reader, extent, slot)? else { return Ok(None) };
+        reader.is_over = read.len < extent.len;
         Ok((read.len > 0).then_some(Claim::Filled(read)))
     }
 
@@ -224,17 +226,18 @@ impl Supply for StreamSupply<'_> {
     }
 
     fn left(&self) -> u64 {
-        // (Without waiting for the thread that has the turn.)
-        match self.turn.try_lock() {
+        // (Without waiting for the thread that is reading.)
+        match self.reader.try_lock() {
             _ if self.is_stopped() => 0,
-            Ok(turn) if turn.is_over => 0,
-            Ok(turn) => turn.extents.left(),
+            Ok(reader) if reader.is_over => 0,
+            Ok(reader) => reader.extents.left(),
             Err(_) => 1,
         }
     }
 
     fn is_untouched(&self) -> bool {
-        self.turn.try_lock().is_ok_and(|turn| turn.extents.is_untouched()) && !self.is_stopped()
+        self.reader.try_lock().is_ok_and(|reader| reader.extents.is_untouched())
+            && !self.is_stopped()
     }
 
     fn needs_help(&self) -> bool {

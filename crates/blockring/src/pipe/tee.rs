@@ -1,7 +1,7 @@
-//! Passing a stream on while it is consumed: to an output, and to files.
+//! Copies a stream to an output, and to files, while it is consumed.
 //!
-//! Bytes are read and written. From pipe to pipe they may go without that copy: `tee(2)` gives the
-//! pages of one pipe to the other, and they are read for the consumer after that.
+//! Bytes are read and written. From pipe to pipe the write can be avoided: `tee(2)` shares the
+//! pages of one pipe with the other, and the bytes are then read for the consumer.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,24 +17,24 @@ use super::packets::PacketReader;
 use super::{enlarge_pipe, read_some, wait_for};
 use crate::error::{Error, ErrorKind};
 
-/// An output, and files, that all bytes of a stream are written to, in order.
+/// An output and files to which all bytes of a stream are written, in order.
 #[derive(Debug, Default)]
 #[must_use = "`finish` reports whether the files are complete"]
 pub struct Tee {
     output: Option<Output>,
-    files: Vec<Copy>,
+    files: Vec<FileCopy>,
     bytes: u64,
 }
 
-/// How bytes go from one pipe to another.
+/// How bytes are transferred from one pipe to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TeeMode {
-    /// They are written: the far end gets exactly the bytes that were consumed.
+    /// They are written: the output gets exactly the bytes that were consumed.
     #[default]
     Copy,
-    /// The pages are shared (`tee(2)`). If the producer still holds them (`vmsplice`, or `splice` out of
-    /// a file) and writes to them after they have been read here, **the far end gets other bytes than
-    /// were consumed**: only for producers that are known to `write`.
+    /// The pages are shared (`tee(2)`). If the producer still has access to them (`vmsplice`, or
+    /// `splice` out of a file) and writes to them after they have been read here, **the output
+    /// differs from what was consumed**: only for producers that are known to `write`.
     Share,
 }
 
@@ -47,19 +47,19 @@ struct Output {
     mode: TeeMode,
 }
 
-/// A file that gets all bytes as well.
+/// A file to which all bytes are written.
 #[derive(Debug)]
-struct Copy {
+struct FileCopy {
     file: File,
     path: PathBuf,
     bytes: u64,
-    /// Why it gets no more of them.
+    /// Why nothing more is written to it.
     failed: Option<io::Error>,
 }
 
 impl Tee {
-    /// Adds an open output; `name` is its name in messages. When it takes no more bytes, the run ends.
-    /// A pipe is enlarged as far as the system allows.
+    /// Adds an open output; `name` is its name in messages. If it can no longer be written to, the
+    /// run ends. A pipe is enlarged as far as the system allows.
     ///
     /// # Errors
     ///
@@ -79,15 +79,16 @@ impl Tee {
         Ok(self)
     }
 
-    /// Adds a file that is open for writing. If writing to it fails, the others go on, and
-    /// [`finish`](Tee::finish) reports it.
+    /// Adds a file that is open for writing. If writing to it fails, the run continues with the
+    /// other outputs, and [`finish`](Tee::finish) reports the failure.
     pub fn file(mut self, file: File, path: impl AsRef<Path>) -> Tee {
         let path = path.as_ref().to_owned();
-        self.files.push(Copy { file, path, bytes: 0, failed: None });
+        self.files.push(FileCopy { file, path, bytes: 0, failed: None });
         self
     }
 
-    /// How bytes get from `source` to the output and to the files, and why; `None` if there are none.
+    /// Describes how bytes get from `source` to the outputs, and why; `None` if there are no
+    /// outputs.
     pub(crate) fn describe(&self, source: BorrowedFd<'_>) -> Option<(&'static str, String)> {
         let files = match self.files.len() {
             0 => String::new(),
@@ -115,8 +116,9 @@ impl Tee {
         Some((how, format!("{why}{and}{files}")))
     }
 
-    /// Reads whatever is there into `buffer`, waiting for some, and passes it on first. 0 at the end.
-    /// An error of the outer kind is the output's, one of the inner kind the source's.
+    /// Reads the available bytes into `buffer`, waiting for some, and writes them to all
+    /// destinations. Returns 0 at the end. An error of the outer type is the output's, one of the
+    /// inner type the source's.
     pub(super) fn read(
         &mut self,
         source: BorrowedFd<'_>,
@@ -143,13 +145,13 @@ impl Tee {
         Ok(Ok(n))
     }
 
-    /// Ends the writing: the files are synced to their devices (`fsync`).
+    /// Completes the copies: syncs the files to their devices (`fsync`).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::TeeFile`] or [`ErrorKind::TeeSync`] for each file that could not be written or synced.
     pub fn finish(self) -> Result<(), Vec<Error>> {
-        let failed = self.files.into_iter().filter_map(|Copy { file, path, bytes, failed }| {
+        let failed = self.files.into_iter().filter_map(|FileCopy { file, path, bytes, failed }| {
             let kind = match failed {
                 Some(error) => ErrorKind::TeeFile { bytes, error },
                 None => ErrorKind::TeeSync { bytes, error: sync(&file, &path).err()? },
@@ -161,7 +163,7 @@ impl Tee {
     }
 }
 
-impl Copy {
+impl FileCopy {
     fn write(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
             let (done, error) = write_all(&mut self.file, bytes);
@@ -171,7 +173,7 @@ impl Copy {
     }
 }
 
-/// Syncs a file, and the directory that holds its name.
+/// Syncs a file, and the directory that contains it.
 fn sync(file: &File, path: &Path) -> io::Result<()> {
     match file.sync_all() {
         // /dev/null and FIFOs have nothing to sync.
@@ -181,7 +183,7 @@ fn sync(file: &File, path: &Path) -> io::Result<()> {
     if !file.metadata()?.is_file() {
         return Ok(());
     }
-    // The directory that a link leads to.
+    // The directory of the target, if it is a link.
     let path = path.canonicalize()?;
     match File::open(path.parent().unwrap_or(Path::new("/")))
         .and_then(|directory| directory.sync_all())
@@ -240,7 +242,7 @@ impl Output {
         }
     }
 
-    /// Waits for input. The reader of the output may be gone long before some comes.
+    /// Waits for input. Meanwhile, checks whether the reader of the output has closed it.
     fn wait_for(&self, source: BorrowedFd<'_>) -> io::Result<()> {
         let mut fds = [
             PollFd::from_borrowed_fd(source, PollFlags::IN),
@@ -249,7 +251,7 @@ impl Output {
         loop {
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => continue,
-                // Reading a source that cannot be polled says what is wrong.
+                // If the source cannot be polled, reading it reports the error.
                 Err(_) => return Ok(()),
                 Ok(_) if self.is_closed(fds[1].revents()) => return Err(Errno::PIPE.into()),
                 Ok(_) => return Ok(()),
@@ -257,8 +259,8 @@ impl Output {
         }
     }
 
-    /// Whether pages go from one pipe to the other. Not from a pipe in packet mode, whose packets would
-    /// be cut.
+    /// Whether pages are shared from one pipe to the other. Not from a pipe in packet mode, because
+    /// that would split packets.
     fn shares_from(&self, source: BorrowedFd<'_>) -> bool {
         let has_packets = || {
             let flags = rustix::fs::fcntl_getfl(source);
@@ -273,7 +275,7 @@ impl Output {
     }
 }
 
-/// Writes all of `bytes`. Returns how many were written, and the error that stopped it.
+/// Writes all of `bytes`. Returns how many were written, and the error, if any.
 fn write_all(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut done = 0;
     while done < bytes.len() {
@@ -297,7 +299,7 @@ fn write_all(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
     (done, None)
 }
 
-/// Reads bytes that have been shared, so that all of them are there.
+/// Reads exactly the bytes that have been shared, which are all available.
 fn read_exactly(source: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {

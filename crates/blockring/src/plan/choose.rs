@@ -1,6 +1,6 @@
-//! The table of decisions: how to read for which facts, each choice with its reason.
+//! The table of decisions: how to read given certain facts, each choice with its reason.
 //!
-//! Pure, so that every row can be tested, even for devices that are not in this machine.
+//! Pure, so that every row can be tested, even for devices that this machine does not have.
 
 use super::engine::next_best;
 use super::profile::{Cost, Profile};
@@ -21,11 +21,11 @@ use crate::sys;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
-    /// What was chosen: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`, and `knobs` if
-    /// any are set. `source` holds the facts, `memory` is present if it is limited, and `tuned` if a
-    /// measured setting is not used.
+    /// The name of the choice: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`,
+    /// and `knobs` if any are set. `source` describes the facts, `memory` is present if it is
+    /// limited, and `tuned` if a measured setting is not used.
     pub what: &'static str,
-    /// The choice.
+    /// The value chosen.
     pub value: String,
     /// The reason.
     pub why: String,
@@ -41,7 +41,7 @@ pub(crate) struct RingPlan {
     pub(crate) slots: u32,
     /// Threads besides the calling one.
     pub(crate) workers: u32,
-    /// Slots of each of them, in any order.
+    /// Slots of each worker thread, in any order.
     pub(crate) worker_slots: u32,
     pub(crate) start: Start,
     /// Alignment of reads in bytes; 1 unless direct.
@@ -62,7 +62,7 @@ pub(crate) struct RingPlan {
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 impl RingPlan {
-    /// One read of `bytes` on the calling thread.
+    /// Returns a plan for one read of `bytes` on the calling thread.
     pub(super) fn one_read(bytes: u32, order: Order, config: &Config) -> RingPlan {
         RingPlan {
             engine: EngineKind::Pread,
@@ -79,15 +79,15 @@ impl RingPlan {
             pool_threads: 1,
             consume: Consume::default(),
             wait: config.io.wait,
-            // The longest of them would get a huge page, which takes longer to zero than to read.
+            // The longest would get a huge page, which takes longer to zero than the file to read.
             huge_pages: HugePages::Off,
             uring: Uring::default(),
             is_bounded: false,
         }
     }
 
-    /// The kind of pages for this many slots. The last huge page is whole even if slots fill only a
-    /// part of it, so with limited memory they are used only if they are filled.
+    /// Returns the kind of pages for this many slots. The last huge page is allocated completely
+    /// even if slots fill only part of it, so with limited memory they are used only if filled.
     pub(crate) fn pages(&self, slots: u32) -> HugePages {
         let bytes = u64::from(slots) * stride_bytes(self.block_bytes);
         let is_lost = self.is_bounded && !bytes.is_multiple_of(HUGE_PAGE_BYTES);
@@ -97,15 +97,15 @@ impl RingPlan {
         }
     }
 
-    /// `RWF_*` of each read.
+    /// Returns the `RWF_*` flags of each read.
     pub(crate) fn flags(&self) -> i32 {
         if self.cache == CacheMode::Dontcache { sys::RWF_DONTCACHE } else { 0 }
     }
 }
 
-/// Calls `make` with the engine of `ring`, or with the next best one if that is not available: it worked
-/// a moment ago, but not for a ring of this size, or not any more. `may_fall_back` is checked after a
-/// failure: no extent may have been handed out that another engine would not see.
+/// Calls `make` with the engine of `ring`, or with the next best one if that is not available: it
+/// worked a moment ago, but not for a ring of this size, or not any more. `may_fall_back` is
+/// checked after a failure: no extent may have been assigned, as another engine would not get it.
 pub(crate) fn with_fallback<R>(
     ring: &mut RingPlan,
     may_fall_back: impl Fn() -> bool,
@@ -127,9 +127,9 @@ pub(crate) fn with_fallback<R>(
 /// When worker threads start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// At once, and their number is explicit: it is an error if one cannot start.
+    /// Immediately, and their number is explicit: it is an error if one cannot be started.
     Explicit,
-    /// At once.
+    /// Immediately.
     AtOnce,
     /// When the device has been faster than one consumer for a while.
     WhenBehind,
@@ -141,7 +141,7 @@ pub(super) struct System<'a> {
     pub(super) io_uring: &'a dyn Fn(&Uring) -> Result<(), String>,
     /// The same for libaio.
     pub(super) libaio: &'a dyn Fn() -> Result<(), String>,
-    /// The setting that was measured best on the device, or why an existing one does not count.
+    /// Returns the setting measured best on the device, or why an existing one does not apply.
     pub(super) tuning: &'a dyn Fn() -> Option<Result<Tuning, String>>,
     pub(super) profile: &'a Profile,
     /// Processors that this process may use.
@@ -153,17 +153,17 @@ pub(super) struct Chooser<'a> {
     pub(super) facts: &'a Facts,
     pub(super) config: &'a Config,
     pub(super) order: Order,
-    /// Consumers in order that are worth threads of their own.
+    /// Number of consumers in order that should have their own threads.
     pub(super) consumers: u32,
     pub(super) system: &'a System<'a>,
-    /// The setting that was measured best here, if it is used.
+    /// The setting measured best here, if it is used.
     pub(super) tuning: Option<Tuning>,
     pub(super) choices: Vec<Choice>,
 }
 
 pub(super) const EXPLICIT: &str = "explicit";
 
-/// Decides how to read. `order`: what the consumers need, and how many are worth threads.
+/// Decides how to read. `order`: the order needed, and how many consumers should have threads.
 pub(super) fn decide(
     facts: &Facts,
     config: &Config,
@@ -204,7 +204,7 @@ pub(super) fn decide(
         start,
         align,
         order: chooser.order,
-        // A mapping reads ahead by itself; advice gained nothing.
+        // A mapping reads ahead on its own; advice gained nothing.
         advise: cache == CacheMode::Buffered
             && chooser.fills(cache)
             && !matches!(engine, EngineKind::Mmap | EngineKind::Null),
@@ -218,7 +218,7 @@ pub(super) fn decide(
     Ok((ring, chooser.choices))
 }
 
-/// The longest block under a rate limit, in bytes: an eighth of a second.
+/// Returns the longest block under a rate limit, in bytes: an eighth of a second.
 pub(super) fn limited_block_bytes(limit: &RateLimit) -> u32 {
     let most = limit.bytes_per_s().get() / 8;
     1 << most.clamp(4096, BLOCK_BYTES_MAX.into()).ilog2()
@@ -250,13 +250,13 @@ impl Chooser<'_> {
             && self.buffered_cost() >= self.cost().direct
     }
 
-    /// Whether reads go to a device of this machine. (A network client has its own requests in flight,
-    /// and io_uring would only add threads to them.)
+    /// Whether reads wait for a device of this machine. (A network client has its own requests in
+    /// flight; io_uring would only add threads.)
     pub(super) fn waits_for_device(&self, cache: CacheMode) -> bool {
         self.facts.storage == Storage::Local && (cache == CacheMode::Direct || self.fills(cache))
     }
 
-    /// Seconds per GiB through the page cache, given how much of the file is in it.
+    /// Returns the seconds per GiB through the page cache, given the share of the file in it.
     fn buffered_cost(&self) -> f64 {
         let resident = self.facts.resident.unwrap_or(0.0);
         resident * self.cost().cached + (1.0 - resident) * self.cost().fill
@@ -427,13 +427,13 @@ impl Chooser<'_> {
 /// Slots of a synchronous engine if other threads consume the blocks.
 pub(super) const QUEUE_SLOTS: u32 = 4;
 
-/// Whether blocks in order go to consumers on other threads.
+/// Whether blocks in order are passed to consumers on other threads.
 pub(super) fn uses_queue(config: &Config, consumers: u32, cores: u32) -> bool {
     let threads_max = config.io.threads_max.unwrap_or(cores);
     config.io.workers.map_or(consumers > 0 && threads_max > 1, |workers| workers > 0)
 }
 
-/// Threads for consumers of blocks in order, and why that many.
+/// Returns the number of threads for consumers of blocks in order, and why.
 pub(super) fn consumer_threads(config: &Config, consumers: u32) -> (u32, String) {
     let most = config.io.threads_max.map_or(u32::MAX, |threads| threads.max(2) - 1);
     match consumers > most {

@@ -42,13 +42,13 @@ impl Chooser<'_> {
         Ok(engine)
     }
 
-    /// Whether the slots must be pinned: if a page of memory does not exist yet, btrfs silently reads
-    /// the rest through the page cache (`btrfs_direct_read` of Linux 6.18).
+    /// Whether the slots must be pinned: if a page of memory does not exist yet, btrfs silently
+    /// reads the rest through the page cache (`btrfs_direct_read` of Linux 6.18).
     fn must_pin(&self) -> bool {
         self.config.io.bypass_cache && self.facts.file_system == "btrfs"
     }
 
-    /// The options of io_uring.
+    /// Returns the options of io_uring.
     pub(super) fn uring(&self) -> Uring {
         let explicit = self.config.uring;
         Uring { fixed_buffers: explicit.fixed_buffers || self.must_pin(), ..explicit }
@@ -58,8 +58,8 @@ impl Chooser<'_> {
     pub(super) fn usable(&self, engine: EngineKind) -> Result<(), String> {
         match engine {
             EngineKind::IoUring => {
-                // Without the page cache, reads that a FUSE server answers in part are reported as
-                // whole (Linux 6.18, six of 512 KiB answered with 100 KB each): a wrong hash.
+                // Without the page cache, reads that a FUSE server answers partially are reported
+                // as complete (Linux 6.18, six of 512 KiB answered with 100 KB each): a wrong hash.
                 let on = match self.facts.storage {
                     Storage::Fuse => Some("on FUSE"),
                     Storage::Unknown => Some("the layer below is unknown, and on FUSE"),
@@ -80,7 +80,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// The first available engine of those that keep a device busy from one thread.
+    /// Returns the first available engine that keeps a device busy from one thread.
     pub(super) fn asynchronous(&self, cache: CacheMode) -> (EngineKind, String) {
         let no_uring = match self.usable(EngineKind::IoUring) {
             Ok(()) => {
@@ -102,7 +102,7 @@ impl Chooser<'_> {
     }
 }
 
-/// The engine to use instead of one that turns out not to be available.
+/// Returns the engine to use instead of one that turns out not to be available.
 pub(super) fn next_best(engine: EngineKind, cache: CacheMode) -> Option<EngineKind> {
     match engine {
         EngineKind::IoUring if cache == CacheMode::Direct => Some(EngineKind::Libaio),

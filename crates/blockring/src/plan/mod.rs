@@ -1,8 +1,7 @@
-//! How a source, or many files of a device, will be read: facts and configuration in, decisions out,
-//! each with its reason.
+//! How a source, or many files of a device, will be read: facts and configuration in, decisions
+//! out, each with its reason.
 //!
-//! The table of decisions is in `choose.rs`; this file gathers what they depend on. Carrying a plan
-//! out is the business of `run`.
+//! The table of decisions is in `choose.rs`; this file gathers its inputs. `run` executes a plan.
 
 pub(crate) mod choose;
 mod engine;
@@ -36,11 +35,11 @@ use crate::source::file_system::{Storage, file_system_block_bytes};
 use crate::source::{Source, SourceKind};
 use crate::sys;
 
-/// Smallest amount that a read of a pipe must return for the writer to count as ahead, in bytes: a
-/// smaller pipe is full at any time.
+/// Least amount that a read of a pipe must return for the writer to count as ahead, in bytes: a
+/// smaller pipe is almost always full.
 const FULL_BYTES_MIN: usize = 64 << 10;
 
-/// Largest file that is read in one piece, in bytes.
+/// Largest file that is read with a single read, in bytes.
 const ONE_READ_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
 
 /// Largest slab of a reader of small files, in bytes: one huge page.
@@ -52,29 +51,29 @@ type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
 /// What a plan is for.
 #[derive(Clone, Default)]
 pub struct RunOptions<'a> {
-    /// The order that the consumer needs. A [`Config`] may demand [`Order::InOrder`] all the same.
+    /// The order that the consumer needs. A [`Config`] may require [`Order::InOrder`] in any case.
     pub order: Order,
-    /// In order, how many consumers are worth threads of their own, if the number of workers is not
-    /// explicit: see [`Plan::broadcast`]. Default: 0, the calling thread consumes.
+    /// In order, the number of consumers that should have their own threads, if the number of
+    /// workers is not explicit: see [`Plan::broadcast`]. Default: 0, the calling thread consumes.
     pub consumers: u32,
-    /// The part of the source to read, in bytes; what is past its end is left out. Default: from where
-    /// reading starts to the end.
+    /// The part of the source to read, in bytes, truncated at its end. Default: from where reading
+    /// starts to the end.
     pub range: Option<Range<u64>>,
-    /// Returns the setting measured on the device with this number ([`Source::device`]), if there is
-    /// one, or the reason why it does not apply, which the plan reports. It replaces the built-in
-    /// setting if a single source is read without the page cache, and neither the engine, the cache
-    /// mode, the shape of the ring nor options of io_uring are explicit. It is called only if it
-    /// matters.
+    /// Returns the setting measured on the device with this number ([`Source::device`]), if there
+    /// is one, or the reason why it does not apply, which the plan reports. It replaces the
+    /// built-in setting if a single source is read without the page cache, and neither the engine,
+    /// the cache mode, the shape of the ring nor options of io_uring are explicit. It is called
+    /// only if it matters.
     pub tuning: Option<&'a FindTuning>,
     /// For many files, most memory of each reader of small files, in bytes; default 2 MiB, which is
-    /// best. [`Memory::limit_bytes`](crate::Memory::limit_bytes) is then for the readers of large
+    /// best. [`Memory::limit_bytes`](crate::Memory::limit_bytes) then applies to readers of large
     /// files.
     pub small_bytes: Option<u64>,
-    /// Where to write every event.
+    /// Trace to which every event is written.
     pub trace: Option<&'a Trace>,
-    /// Where [`Plan::tee`] will pass the bytes on: the source is read as a stream.
+    /// The destination of [`Plan::tee`]: the source is read as a stream.
     pub tee: Option<&'a Tee>,
-    /// The plan whose statistics and trace this one adds to, instead of its own.
+    /// The plan to whose statistics and trace this one adds, instead of its own.
     pub part_of: Option<&'a Plan>,
 }
 
@@ -87,30 +86,30 @@ pub struct Plan {
     pub(crate) range: Option<Range<u64>>,
     choices: Vec<Choice>,
     pub(crate) engine_is_explicit: bool,
-    /// Whether file sizes may be wrong, so that the end of a file is probed.
+    /// Whether file sizes may be wrong, so that reads past the end are needed.
     pub(crate) probes_end: bool,
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) io_priority: Option<IoPriority>,
     pub(crate) recording: Arc<Recording>,
 }
 
-/// What a plan reads.
+/// The input of a plan.
 #[derive(Debug)]
 pub(crate) enum PlanKind {
     /// Extents of one source.
     Extents,
-    /// One source as a stream. A read that returns `full_bytes` has found as much as there can be.
+    /// One source as a stream. A read that returns `full_bytes` counts as full.
     Stream { full_bytes: u32 },
     /// Many files of one device.
     Files(Files),
 }
 
-/// How the files of one device are told apart.
+/// How the files of one device are read.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Whether the engine or the cache mode is explicit: then every file is read that way.
+    /// Whether the engine or the cache mode is explicit: every file is then read that way.
     pub(crate) is_explicit: bool,
-    /// Whether block size, queue depth or slots are.
+    /// Whether block size, queue depth or slots are explicit.
     pub(crate) shape_is_explicit: bool,
     pub(crate) storage: Storage,
     /// Whether files of one device number may lie on different file systems (overlayfs with `xino=on`).
@@ -140,10 +139,10 @@ impl Plan {
         Plan::of_source(source, config, run).map_err(|kind| Error::new(source.path(), kind))
     }
 
-    /// Gathers the facts of the device that `samples` are on, and decides how to read many of its
-    /// files with a [`FileQueue`](crate::FileQueue). The samples are regular files with content, far
-    /// from each other if possible: a dozen show whether the device is rotational, of which two are
-    /// read as a rule.
+    /// Gathers the facts of the device that contains `samples`, and decides how to read many of its
+    /// files with a [`FileQueue`](crate::FileQueue). The samples are regular files with content,
+    /// far from each other if possible. A dozen suffice to show whether the device is rotational;
+    /// usually two of them are read.
     ///
     /// # Errors
     ///
@@ -244,7 +243,7 @@ impl Plan {
         if let Some((value, why)) = run.tee.and_then(|tee| tee.describe(source.as_fd())) {
             choices.push(Choice { what: "tee", value: value.to_owned(), why });
         }
-        // A read of anything but a pipe can return all that is requested.
+        // A read of anything but a pipe can return everything requested.
         let full_bytes = pipe.map_or(u32::MAX, |pipe| pipe.is.max(FULL_BYTES_MIN) as u32);
         Ok((PlanKind::Stream { full_bytes }, ring, choices))
     }
@@ -259,7 +258,7 @@ impl Plan {
         let system = System {
             io_uring: &io_uring::usable,
             libaio: &libaio::usable,
-            // Measurements of one long file say nothing about many short ones.
+            // Measurements of one long file do not apply to many short ones.
             tuning: &|| None,
             profile: &BUILT_IN,
             cores: cores(),
@@ -267,9 +266,9 @@ impl Plan {
         let (mut ring, mut choices) = decide(&facts, config, (Order::AnyOrder, 0), &system)?;
         let sector_bytes = ring.align;
         if ring.cache == CacheMode::Direct {
-            // Up to the end of the file system's block: files that follow each other on the device are
-            // then one read of it. 130,000 small files in 26,000 reads instead of 145,000, and in 1.4 s
-            // instead of 2.3.
+            // Read up to the end of the file system's block, so that files that are adjacent on the
+            // device become one read of it: 130,000 small files in 26,000 reads instead of 145,000,
+            // and in 1.4 s instead of 2.3.
             let block_bytes = file_system_block_bytes(samples[0].file());
             ring.align = ring.align.max(block_bytes.min(SLOT_ALIGN_BYTES));
         }
@@ -312,7 +311,7 @@ impl Plan {
         })
     }
 
-    /// Each choice with its reason, in a fixed order.
+    /// Returns the choices with their reasons, in a fixed order.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
     }
@@ -326,28 +325,28 @@ impl Plan {
         self.order
     }
 
-    /// Bytes of every block but the last of a run.
+    /// Returns the bytes of every block but the last of a run.
     pub fn block_bytes(&self) -> u64 {
         self.ring.block_bytes.into()
     }
 
-    /// Threads that consume blocks in order; 0 if the thread that reads consumes.
+    /// Returns the number of threads that consume in order; 0 if the thread that reads consumes.
     pub fn consumers(&self) -> u32 {
         if self.ring.order == Order::InOrder { self.ring.workers } else { 0 }
     }
 
-    /// Alignment of extents, in bytes: that of direct reads, usually 512 or 4096; 1 for other reads.
+    /// Alignment of extents, in bytes: that of direct reads, usually 512 or 4096; otherwise 1.
     pub(crate) fn align(&self) -> u64 {
         self.ring.align.into()
     }
 
-    /// For many files, whether their device is rotational, so that one file should be read after
+    /// For many files, whether their device is rotational, so that files should be read one after
     /// another, in the order of their physical offsets.
     pub fn is_rotational(&self) -> bool {
         matches!(&self.kind, PlanKind::Files(files) if files.is_rotational)
     }
 
-    /// The statistics of its runs so far; `None` unless the [`Config`] enables them.
+    /// Returns the statistics of its runs so far; `None` unless enabled in the [`Config`].
     pub fn stats(&self) -> Option<Stats> {
         self.recording.stats()
     }
@@ -360,7 +359,7 @@ fn recording(config: &Config, run: &RunOptions<'_>) -> Arc<Recording> {
     }
 }
 
-/// One line per choice: what, the choice, the reason.
+/// One line per choice: its name, the value, the reason.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, Choice { what, value, why }) in self.choices.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Block size, queue depth, slots and threads, within the memory there is.
+//! Block size, queue depth, slots and threads, within the available memory.
 
 use super::choose::{
     Chooser, EXPLICIT, QUEUE_SLOTS, Start, consumer_threads, limited_block_bytes, size, uses_queue,
@@ -11,12 +11,12 @@ use crate::error::ErrorKind;
 /// Most threads that fill the page cache: they wait for the device.
 const FILLING_THREADS_MAX: u32 = 8;
 
-/// Least work that is worth a thread, in bytes: starting one takes 50-100 us here, in which one core
-/// hashes some 512 KiB.
+/// Least work that justifies a thread, in bytes: starting one takes 50-100 us here, in which one
+/// core hashes about 512 KiB.
 const WORKER_BYTES_MIN: u64 = 1 << 20;
 
-/// Least number of blocks in flight with limited memory: 2 MiB in 4 blocks gave 0.87 of the speed of 8
-/// MiB, and shorter blocks cost less than fewer.
+/// Least number of blocks in flight with limited memory: 2 MiB in 4 blocks gave 0.87 of the speed
+/// of 8 MiB, and shortening blocks costs less than reducing their number.
 const BOUNDED_DEPTH_MIN: u32 = 4;
 
 pub(super) const NO_ROOM: &str = "the memory limit leaves no room for more";
@@ -70,7 +70,7 @@ impl Chooser<'_> {
         Ok(block_bytes)
     }
 
-    /// The longest block that leaves room for the blocks needed, in bytes, and why.
+    /// Returns the longest block that leaves room for the blocks needed, in bytes, and why.
     fn block_bytes_fitting(&self, engine: EngineKind) -> (u64, &'static str) {
         let config = self.config;
         let most = config.slab_bytes_max() / u64::from(config.explicit_threads());
@@ -82,7 +82,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// Most slots of the first thread, so that there is room for others.
+    /// Returns the most slots of the first thread, such that there is room for other threads.
     fn first_slots_max(&self, block_bytes: u32) -> u32 {
         let config = self.config;
         let all = config.slots_max(block_bytes);
@@ -93,7 +93,7 @@ impl Chooser<'_> {
             (None, _) | (_, Some(0)) => all,
             (Some(_), Some(_)) if self.order == Order::AnyOrder => all / config.explicit_threads(),
             (Some(_), _) if is_alone => all,
-            // All others together double what is in flight.
+            // All others together double the amount in flight.
             (Some(_), _) => all.div_ceil(2),
         }
     }
@@ -104,7 +104,7 @@ impl Chooser<'_> {
         block_bytes: u32,
     ) -> Result<(u32, u32), ErrorKind> {
         let config = self.config;
-        // More slots than blocks would be wasted.
+        // More slots than blocks would be useless.
         let blocks = self.facts.len.div_ceil(block_bytes.into()).min(SLOTS_MAX.into()) as u32;
         let bytes_max = config.slab_bytes_max();
         let slots_max = self.first_slots_max(block_bytes);
@@ -155,7 +155,7 @@ impl Chooser<'_> {
         Ok((depth, slots))
     }
 
-    /// Slots of each thread besides the first, in any order.
+    /// Returns the slots of each thread besides the first, in any order.
     pub(super) fn worker_slots(
         &self,
         engine: EngineKind,
@@ -167,7 +167,7 @@ impl Chooser<'_> {
             return Ok(slots);
         }
         let wanted = match self.config.io.workers {
-            // All of them together double what is in flight.
+            // All of them together double the amount in flight.
             None if !engine.is_synchronous() => (slots / workers).clamp(2.min(slots), slots),
             _ => slots,
         };
@@ -197,7 +197,7 @@ impl Chooser<'_> {
         };
         let blocks = self.facts.len.div_ceil(block_bytes.into());
         let useful = (self.facts.len / WORKER_BYTES_MIN).min(blocks - 1).min(1024) as u32;
-        // Each needs a slot at least, within the bound on all of them.
+        // Each needs at least one slot, within the limit for all of them.
         let room = self.config.slots_max(block_bytes).saturating_sub(slots);
         let useful = (threads_max - 1).min(useful);
         let spare = useful.min(room);

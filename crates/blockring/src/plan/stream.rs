@@ -1,4 +1,4 @@
-//! How to read a stream: one read after another, by threads that take turns.
+//! How to read a stream: one read after another, by one thread at a time.
 
 use super::choose::{
     Choice, EXPLICIT, QUEUE_SLOTS, RingPlan, Start, consumer_threads, limited_block_bytes, size,
@@ -10,10 +10,10 @@ use crate::error::ErrorKind;
 use crate::pipe::{PIPE_BYTES_MAX, PipeSize};
 use crate::source::Source;
 
-/// Block of a stream, in bytes: it stays in the core's own cache between the read and the consumer.
-/// 128 KiB to 1 MiB took the same time for 1 GiB of `cat FILE |` (0.35 to 0.37 s), 64 KiB took more
-/// (0.43). It is not in a huge page: zeroing 2 MiB takes longer than a small stream, and 512 KiB in one
-/// were no faster.
+/// Block size of a stream, in bytes: a block stays in the core's own cache between the read and the
+/// consumer. 128 KiB to 1 MiB took the same time for 1 GiB of `cat FILE |` (0.35 to 0.37 s), 64 KiB
+/// took longer (0.43 s). Not in a huge page: zeroing 2 MiB takes longer than reading a small
+/// stream, and 512 KiB in a huge page were no faster.
 const STREAM_BLOCK_BYTES: u32 = 256 << 10;
 
 /// Most threads that read and hash a stream, unless the number is explicit: one at a time reads, at 8
@@ -22,7 +22,7 @@ const STREAM_THREADS_MAX: u32 = 3;
 
 /// The facts of a stream.
 pub(super) struct StreamFacts {
-    /// What it is.
+    /// Kind of the source, for messages.
     pub(super) what: &'static str,
     /// Why it is read as a stream.
     pub(super) why: &'static str,
@@ -32,7 +32,7 @@ pub(super) struct StreamFacts {
     pub(super) cores: u32,
 }
 
-/// Refuses explicit options that a stream cannot have.
+/// Rejects explicit options that a stream does not support.
 pub(super) fn refuse_explicit(source: &Source, config: &Config) -> Result<(), ErrorKind> {
     let what = match source.kind() {
         crate::source::SourceKind::File if source.is_pseudo() => {
@@ -58,7 +58,7 @@ pub(super) fn refuse_explicit(source: &Source, config: &Config) -> Result<(), Er
     Ok(())
 }
 
-/// Decides how to read a stream. `order`: what the consumers need, and how many are worth threads.
+/// Decides how to read a stream. `order`: as for `decide`.
 pub(super) fn decide_stream(
     facts: &StreamFacts,
     config: &Config,
@@ -124,7 +124,7 @@ pub(super) fn decide_stream(
     (ring, choices)
 }
 
-/// Threads besides the calling one, when they start, and why.
+/// Returns the number of threads besides the calling one, when they start, and why.
 fn workers(
     facts: &StreamFacts,
     config: &Config,

@@ -7,14 +7,15 @@ use crate::config::{
 };
 use crate::source::file_system::Storage;
 
-/// A setting with more in flight than the built-in one is for files that are this many times as long.
-/// Of shorter ones, filling the ring and hashing the last blocks takes the time, and not what was
-/// measured: 32 MiB, not in the page cache, took 26.4 ms in 1 block, 25.5 in 2, 25.0 in 4, 22.2 in 64.
+/// A setting with more in flight than the built-in one applies to files this many times as long.
+/// For shorter ones, filling the ring and hashing the last blocks dominates, which was not
+/// measured: 32 MiB, not in the page cache, took 26.4 ms in 1 block, 25.5 in 2, 25.0 in 4, 22.2 in
+/// 64.
 const IN_FLIGHT_TIMES: u64 = 4;
 
 impl Chooser<'_> {
-    /// Uses the measured setting if it was measured for what will be done: long direct reads of a local
-    /// device, without explicit options. If it does not suit, notes the reason.
+    /// Uses the measured setting if it was measured for the same kind of read: long direct reads of
+    /// a local device, without explicit options. If it does not suit this source, notes the reason.
     pub(super) fn find_tuning(&mut self, cache: CacheMode) {
         let is_measured = self.facts.storage == Storage::Local && cache == CacheMode::Direct;
         if !is_measured || !self.config.accepts_tuning() {
@@ -73,7 +74,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// The engine that was measured best, or the automatic choice if that is not available.
+    /// Returns the engine that was measured best, or the automatic choice if that is not available.
     pub(super) fn tuned_engine(&self, tuning: &Tuning, cache: CacheMode) -> (EngineKind, String) {
         match self.usable(tuning.engine) {
             Ok(()) => (tuning.engine, tuning.why.clone()),

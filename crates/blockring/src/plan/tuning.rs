@@ -1,12 +1,12 @@
-//! A setting that was measured best on a device, for a plan to use.
+//! The setting that was measured best on a device, for use in a plan.
 //!
-//! The caller stores it and knows whether it still applies; `tuned.rs` decides whether it suits a source.
+//! The caller stores it and checks that it still applies; `tuned.rs`, that it suits a source.
 
 use super::profile::{BUILT_IN, Profile};
 use crate::config::EngineKind;
 
-/// The setting measured best for long direct reads of one device. Its values were measured together, and
-/// are used together or not at all. The default is the built-in setting.
+/// The setting measured best for long direct reads of one device. Its values were measured
+/// together, and are used together or not at all. The default is the built-in setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
     /// [`EngineKind::IoUring`], [`EngineKind::Libaio`] or [`EngineKind::Pool`].
@@ -15,9 +15,9 @@ pub struct Tuning {
     pub pool_threads: Option<u32>,
     /// Bytes of a block, a multiple of the alignment of direct reads.
     pub block_bytes: u32,
-    /// Requests in flight on one thread.
+    /// Requests in flight per thread.
     pub depth: u32,
-    /// The reason that the plan gives, such as "measured best on this device on 2026-11-21".
+    /// The reason given in the plan, such as "measured best on this device on 2026-11-21".
     pub why: String,
 }
 

@@ -1,9 +1,9 @@
-//! Bytes that cannot be read: which ones exactly, as retry policies of the pump.
+//! Locating unreadable bytes, as retry policies of the pump.
 //!
-//! After a run has failed, [`narrow`] looks for the first and the last bad unit of the request that
-//! failed. [`Plan::scan_bad_ranges`] goes through all of a source and finds every bad unit. Both halve a
-//! failed extent until it is one unit: the supply hands out what is left of a failed block before the
-//! next block. They read on the calling thread, one request after another, with the cache mode of the
+//! After a run has failed, [`narrow`] searches for the first and the last bad unit of the failed
+//! request. [`Plan::scan_bad_ranges`] scans the whole source and finds every bad unit. Both halve a
+//! failed extent until it is one unit: the supply assigns what is left of a failed block before the
+//! next block. They read on the calling thread, one request at a time, with the cache mode of the
 //! run.
 #![allow(unsafe_code)]
 
@@ -26,22 +26,21 @@ use crate::observe::stats::Recording;
 use crate::plan::{Plan, PlanKind};
 use crate::source::Source;
 
-/// How long one failed block is examined. A drive with its own error recovery takes up to 30 s for one
-/// bad sector (7 s if that is limited), and the kernel may try five times: so two failing reads in the
-/// worst case, and all that are needed (20, from 512 KiB down to 512 bytes) on a drive that gives up
-/// within 3 s.
+/// Time limit for examining one failed block. A drive with its own error recovery takes up to 30 s
+/// for one bad sector (7 s if that is limited), and the kernel may try five times: so two failing
+/// reads in the worst case, and all that are needed (20, from 512 KiB down to 512 bytes) on a drive
+/// that gives up within 3 s.
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Longest read, in bytes. One sequential direct read at a time is hardly faster if it is longer, and
-/// this much is read again if it fails.
+/// Longest read, in bytes. For one sequential direct read at a time, longer reads are hardly
+/// faster, and this much is read again after a failure.
 const READ_BYTES_MAX: u32 = 1 << 20;
 
-/// Units of a failed block that are sampled if all of the block before it was bad: if none can be read,
-/// the whole block counts as bad. Trying each sector of a bad area of gigabytes would take a drive
-/// years.
+/// Number of units of a failed block that are sampled if the whole block before it was bad: if none
+/// can be read, the whole block counts as bad. Trying each bad sector of gigabytes takes years.
 const SAMPLES: u64 = 16;
 
-/// A part of a source that cannot be read.
+/// An unreadable range of a source.
 #[derive(Debug)]
 pub struct BadRange {
     /// Offset in the source, in bytes.
@@ -52,27 +51,26 @@ pub struct BadRange {
     pub error: io::Error,
 }
 
-/// One step of a bad-range scan: the next bytes that can be read (a block, or a part of one), or the next
-/// range that cannot. Adjacent ranges with the same error are one.
+/// One step of a bad-range scan: the next readable bytes (a block, or a part of one), or the next
+/// unreadable range. Adjacent ranges with the same error are one.
 type Scanned<'a> = Result<Block<'a>, BadRange>;
 
 impl Plan {
-    /// Goes through all of a source, one read after another on this thread, and gives `each` all bytes
-    /// that can be read and all ranges that cannot, in order; adjacent ranges with the same error are
-    /// one. A read is of 1 MiB; if it fails, it is
-    /// halved down to the alignment of direct reads, or a page, until each bad unit is found. After a
-    /// minute the rest of such a block counts as bad; so does a block after one that was all bad, if
-    /// none of 16 samples of it can be read. Takes 1 MiB of memory.
+    /// Scans a source, one read after another on this thread, and passes all readable bytes and all
+    /// unreadable ranges to `each`, in order; adjacent ranges with the same error are one. A read is of
+    /// 1 MiB; if it fails, it is halved down to the alignment of direct reads, or a page, until each
+    /// bad unit is found. After a minute the rest of such a block counts as bad; so does a block after
+    /// one that was entirely bad, if none of 16 samples of it can be read. Takes 1 MiB of memory.
     ///
-    /// Of the plan, only the cache mode counts.
+    /// Of the plan, only the cache mode is used.
     ///
-    /// Returns the number of bytes that cannot be read. If it is 0, the blocks were all of a source that
-    /// did not change while it was read.
+    /// Returns the number of unreadable bytes. If it is 0, the blocks were all of a source that did not
+    /// change while it was read.
     ///
     /// # Errors
     ///
-    /// As for [`in_order`](Plan::in_order), except errors that concern a place; `NotSeekable` for a
-    /// source that is not seekable.
+    /// As for [`in_order`](Plan::in_order), except errors that concern a range of the source;
+    /// `NotSeekable` for a source that is not seekable.
     pub fn scan_bad_ranges(
         &self,
         source: &Source,
@@ -101,8 +99,7 @@ impl Plan {
     }
 }
 
-/// Examines the place where a run failed, if it is one: the error then names its first and its last bad
-/// unit.
+/// Examines the range of an error, if it has one, and reduces it to the first to last bad unit.
 pub(super) fn narrow(target: &Target<'_>, error: ErrorKind) -> ErrorKind {
     let ErrorKind::Read { offset, len, precision: Precision::Request, error } = error else {
         return error;
@@ -113,7 +110,7 @@ pub(super) fn narrow(target: &Target<'_>, error: ErrorKind) -> ErrorKind {
     narrow_with(&mut PreadEngine, target, offset..offset.saturating_add(len), error)
 }
 
-/// Examines `failed`, which could not be read.
+/// Examines `failed`, a range that could not be read.
 fn narrow_with(
     engine: &mut dyn Engine,
     target: &Target<'_>,
@@ -123,7 +120,7 @@ fn narrow_with(
     let (Range { start: offset, end }, len) = (failed.clone(), failed.end - failed.start);
     let block_bytes = READ_BYTES_MAX.min(len.next_multiple_of(4096).min(u32::MAX.into()) as u32);
     let recording = Recording::new(false, None);
-    // Without memory for a closer look, the error stays as it is.
+    // Without memory for a search, the error stays as it is.
     let mut look = |range: Range<u64>, goal| -> Option<(Option<BadRange>, bool)> {
         let search = Search::new(*target, range, goal);
         let job = Job { supply: &search, rate_limit: None, recording: &recording };
@@ -156,7 +153,7 @@ fn narrow_with(
     ErrorKind::Read { offset, len: last_end.unwrap_or(end) - offset, precision, error }
 }
 
-/// What a search looks for.
+/// The goal of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// Every bad unit.
@@ -171,49 +168,49 @@ enum Goal {
 struct Search<'a> {
     target: Target<'a>,
     goal: Goal,
-    /// The least that can be read, in bytes.
+    /// Size of the smallest possible read, in bytes.
     unit: u64,
     state: Mutex<State>,
 }
 
-/// A part of a failed block that is still to be examined.
+/// A part of a failed block that has yet to be examined.
 struct Part {
     range: Range<u64>,
     known: Known,
 }
 
-/// What is known of a part.
+/// What is known about a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
     /// A read of it has failed.
     IsBad,
-    /// It is the second half of a bad range. If the number of bad bytes is still this one when it is its
-    /// turn, the first half was good, so this one is bad, and need not be read whole.
+    /// It is the second half of a bad range. If the number of bad bytes is unchanged when this part
+    /// is examined, the first half was good, so this one is bad, and need not be read as a whole.
     BadUnlessMore(u64),
-    /// It is one of the samples that decide whether a block is bad altogether.
+    /// It is one of the samples that decide whether the whole block is bad.
     IsSample,
 }
 
 struct State {
-    /// What is left to cut into blocks.
+    /// The rest, not yet cut into blocks.
     rest: Range<u64>,
     index: u64,
     block_bytes: u64,
     /// The block that is being read.
     block: Range<u64>,
-    /// Parts of it that are still to be read, the next one last.
+    /// Parts of it that have yet to be read, the next one last.
     parts: Vec<Part>,
-    /// When the rest of the block counts as bad.
+    /// Time after which the rest of the block counts as bad.
     deadline: Option<Instant>,
     /// The error of the last failed read of the block.
     errno: i32,
     /// Bad bytes so far, and before this block.
     bad_bytes: u64,
     bad_bytes_before: u64,
-    /// The bad range that may grow.
+    /// The last bad range, which may grow.
     open: Option<BadRange>,
-    /// Ranges that are complete, to be reported before the next block.
+    /// Complete ranges, to be reported before the next block.
     found: Vec<BadRange>,
     is_over: bool,
     out_of_time: bool,
@@ -222,7 +219,7 @@ struct State {
 impl<'a> Search<'a> {
     fn new(target: Target<'a>, range: Range<u64>, goal: Goal) -> Search<'a> {
         let unit = match target.align {
-            // The page cache reads no less than a page.
+            // The page cache reads whole pages.
             1 => rustix::param::page_size() as u64,
             align => align.into(),
         };
@@ -248,7 +245,7 @@ impl<'a> Search<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Searches in blocks of `block_bytes`.
+    /// Runs the search, in blocks of `block_bytes`.
     fn run(
         &self,
         job: &Job<'_>,
@@ -259,7 +256,7 @@ impl<'a> Search<'a> {
         self.state().block_bytes = block_bytes.into();
         let slab = Slab::new(1, block_bytes, HugePages::Off)?;
         // btrfs reads into pages that do not exist yet through the page cache.
-        // SAFETY: the slot holds so many bytes, and is used nowhere else.
+        // SAFETY: the slot has that many bytes, and is used nowhere else.
         unsafe { std::ptr::write_bytes(slab.slot(0), 0, block_bytes as usize) };
         let shape = Shape {
             slots: 1,
@@ -277,7 +274,7 @@ impl<'a> Search<'a> {
         sink.report()
     }
 
-    /// The middle of a range, at a multiple of the unit; `None` for one unit.
+    /// Returns the middle of a range, at a multiple of the unit; `None` for one unit.
     fn middle(&self, range: &Range<u64>) -> Option<u64> {
         let half = (range.start + (range.end - range.start) / 2) / self.unit * self.unit;
         let middle =
@@ -285,7 +282,7 @@ impl<'a> Search<'a> {
         (middle < range.end).then_some(middle)
     }
 
-    /// Puts the halves of a bad range aside, to be read next.
+    /// Queues the halves of a bad range, to be read next.
     fn split(&self, state: &mut State, range: Range<u64>, middle: u64) {
         let (mut first, mut second) = (range.start..middle, middle..range.end);
         if self.goal == Goal::Last {
@@ -296,7 +293,7 @@ impl<'a> Search<'a> {
         state.parts.push(Part { range: first, known: Known::Nothing });
     }
 
-    /// The next part of the failed block to read.
+    /// Returns the next part of the failed block to read.
     fn next_part(&self, state: &mut State) -> Option<Range<u64>> {
         while let Some(part) = state.parts.pop() {
             if state.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -330,7 +327,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The next block.
+    /// Returns the next block.
     fn next_block(&self, state: &mut State) -> Option<Range<u64>> {
         let Range { start, end } = state.rest;
         if start >= end {
@@ -350,7 +347,7 @@ impl<'a> Search<'a> {
         Some(state.block.clone())
     }
 
-    /// A range cannot be read.
+    /// Records that a range cannot be read.
     fn add(&self, state: &mut State, range: Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         let error = io::Error::from_raw_os_error(state.errno);
@@ -372,7 +369,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A read failed: of an extent from `start` on, whose bytes before `failed` could be read.
+    /// Records a failed read of an extent at `start`; its bytes before `failed` were read.
     fn failed(&self, start: u64, failed: Range<u64>, errno: i32) {
         let state = &mut *self.state();
         state.errno = errno;
@@ -389,7 +386,7 @@ impl<'a> Search<'a> {
                 return;
             }
         } else if state.is_sampling() {
-            // One more sample is bad. After the last one, all of the block is.
+            // One more sample is bad. After the last one, the whole block is.
             state.parts.pop();
             if state.parts.is_empty() {
                 self.add(state, state.block.clone());
@@ -399,12 +396,12 @@ impl<'a> Search<'a> {
         let good = start..failed.start;
         state.parts.push(Part { range: failed, known: Known::IsBad });
         if !good.is_empty() && self.goal == Goal::All {
-            // They are read once more, as a part of their own.
+            // They are read once more, as a separate part.
             state.parts.push(Part { range: good, known: Known::Nothing });
         }
     }
 
-    /// Puts samples of a block aside, its first and its last unit among them.
+    /// Queues samples of a block, including its first and its last unit.
     fn sample(&self, state: &mut State, block: &Range<u64>) {
         let last = (block.end - 1) / self.unit * self.unit;
         let step = last.saturating_sub(block.start) / (SAMPLES - 1) / self.unit * self.unit;
@@ -415,11 +412,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A read succeeded. Returns whether its bytes are to be reported.
+    /// Records a successful read. Returns whether its bytes are to be reported.
     fn succeeded(&self) -> bool {
         let state = &mut *self.state();
         if state.is_sampling() {
-            // Not all of the block is bad: each unit is examined.
+            // Not all of the block is bad: examine each unit.
             let range = state.block.clone();
             state.parts = vec![Part { range, known: Known::IsBad }];
             return false;
@@ -434,7 +431,7 @@ impl State {
         self.parts.last().is_some_and(|part| part.known == Known::IsSample)
     }
 
-    /// No more bytes follow the open range.
+    /// Completes the open range.
     fn close(&mut self) {
         self.found.extend(self.open.take());
     }
@@ -470,14 +467,14 @@ impl Supply for Search<'_> {
     }
 }
 
-/// Reports what a search finds.
+/// Reports the results of a search.
 struct SearchSink<'s, 'a> {
     search: &'s Search<'a>,
     each: &'s mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
 }
 
 impl SearchSink<'_, '_> {
-    /// Reports the bad ranges that are complete.
+    /// Reports the complete bad ranges.
     fn report(&mut self) -> Result<(), ErrorKind> {
         let found = std::mem::take(&mut self.search.state().found);
         let mut found = found.into_iter();
@@ -489,7 +486,7 @@ impl Sink for SearchSink<'_, '_> {
     fn deliver(&mut self, raw: RawBlock) -> Result<Delivered, ErrorKind> {
         if self.search.succeeded() {
             self.report()?;
-            // SAFETY: the pump delivers it until this returns.
+            // SAFETY: the pump delivers the block until this returns.
             let block = unsafe { raw.block() };
             (self.each)(Ok(block)).map_err(ErrorKind::Consumer)?;
         }

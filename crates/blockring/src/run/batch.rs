@@ -1,7 +1,7 @@
 //! Batches of small reads: records anywhere in a source.
 //!
-//! Adjacent extents become one read. All reads of a batch are in flight together, as many as the queue
-//! depth allows. An extent that fails, fails alone.
+//! Adjacent extents become one read. All reads of a batch are in flight together, up to the queue
+//! depth. A failed extent does not affect the others.
 
 use std::fmt;
 use std::io;
@@ -27,14 +27,14 @@ pub struct Extent {
     pub len: u32,
 }
 
-/// Adjacent and overlapping extents become one read up to this length, in bytes. A longer extent is read
-/// in pieces of it.
+/// Adjacent and overlapping extents become one read up to this length, in bytes. Longer extents are
+/// read in pieces of this length.
 const PIECE_BYTES_MAX: u32 = 128 << 10;
 
 /// Most reads in flight: 32 gave 109,000 reads of 4 KiB a second on a virtio disk, 128 gave 135,000.
 const DEPTH: u32 = 128;
 
-/// The outcome of each extent of a batch, by its index.
+/// The outcomes of the extents of a batch, by index.
 pub struct Batch {
     bytes: Vec<u8>,
     places: Vec<Place>,
@@ -46,7 +46,7 @@ struct Place {
 }
 
 impl Batch {
-    /// Memory for all extents, zeroed. Extents that reach past the end fail at once.
+    /// Allocates zeroed memory for all extents. Extents that reach past the end fail immediately.
     fn new(extents: &[Extent], source_len: u64) -> Result<Batch, ErrorKind> {
         let mut end = 0_usize;
         let places = extents.iter().map(|extent| {
@@ -59,23 +59,23 @@ impl Batch {
             Place { range: start..end, failed: (!is_within).then(past_the_end) }
         });
         let places: Vec<_> = places.collect();
-        // Tried first: below, a failed allocation would end the process.
+        // Tried first, because a failed allocation below would abort the process.
         Vec::<u8>::new().try_reserve_exact(end).map_err(|_| ErrorKind::Resource {
             what: format!("memory for {end} bytes"),
             error: io::ErrorKind::OutOfMemory.into(),
         })?;
-        // Zero pages, which the kernel allocates at their first use: while reads are in flight.
+        // Zero pages, which the kernel allocates at first use: while reads are in flight.
         let bytes = vec![0; end];
         Ok(Batch { bytes, places })
     }
 
-    /// The extents with something to read.
+    /// Returns the indexes of extents with something to read.
     fn wanted(&self) -> Vec<usize> {
         let places = self.places.iter().enumerate();
         places.filter(|(_, place)| !place.range.is_empty()).map(|(index, _)| index).collect()
     }
 
-    /// The content of the extent with this index.
+    /// Returns the content of the extent with this index.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Batch {
         }
     }
 
-    /// All extents, in order.
+    /// Returns an iterator over the content of all extents, in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<&[u8], &io::Error>> {
         (0..self.places.len()).map(|index| self.get(index))
     }
@@ -107,7 +107,7 @@ impl fmt::Debug for Batch {
 
 /// Reads batches of one source; keeps its ring and its memory from one batch to the next.
 ///
-/// It stays on the thread that made it, as io_uring requires.
+/// It stays on the thread that created it, as io_uring requires.
 pub struct BatchReader<'s> {
     plan: Plan,
     opened: Opened<'s>,
@@ -120,18 +120,18 @@ pub struct BatchReader<'s> {
 impl<'s> BatchReader<'s> {
     /// Plans how to read batches of `source`.
     ///
-    /// Of `config`, `block_bytes` is the longest read (default: 128 KiB), `queue_depth` the number of
-    /// reads in flight (default: 128), and `slots` the same, as far as `limit_bytes` (default: 1 GiB)
-    /// has room for them besides the data. The calling thread reads, so that `workers`, `threads_max`
-    /// and `in_order` are ignored.
+    /// In `config`, `block_bytes` is the longest read (default: 128 KiB), and `queue_depth` the
+    /// number of reads in flight (default: 128); `slots` defaults to the same number, as far as
+    /// `limit_bytes` (default: 1 GiB) has room for them besides the data. The calling thread reads,
+    /// so `workers`, `threads_max` and `in_order` are ignored.
     ///
     /// # Errors
     ///
-    /// As for [`Plan::choose`]; and a source that is not seekable, such as a pipe.
+    /// As for [`Plan::choose`]; also if the source is not seekable, such as a pipe.
     pub fn new(source: &'s Source, config: &Config) -> Result<BatchReader<'s>, Error> {
         let depth = config.io.queue_depth.unwrap_or(DEPTH);
         let config = config.clone().with(|config| {
-            // Limited memory is not shared out before the first batch shows how long reads are.
+            // Limited memory is not divided before the first batch shows how long reads are.
             if config.memory.limit_bytes.is_none() {
                 config.io.queue_depth = Some(depth);
             }
@@ -156,24 +156,23 @@ impl<'s> BatchReader<'s> {
         let room = 1 << config.slab_bytes_max().min(PIECE_BYTES_MAX.into()).ilog2();
         let piece_bytes_max = config.io.block_bytes.unwrap_or(room);
         plan.note_batch(piece_bytes_max, &ring);
-        // As large as the first batch needs.
+        // Determined by the first batch.
         ring.block_bytes = 0;
         Ok(BatchReader { plan, opened, ring, piece_bytes_max, config, reader: None })
     }
 
-    /// Its plan.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Reads all `extents`, in whatever order suits the device. Whether the source changes in that time
-    /// is for the caller to check
-    /// ([`Source::check_unchanged`]).
+    /// Reads all `extents`, in an order that suits the device. The caller must check whether the
+    /// source changed meanwhile ([`Source::check_unchanged`]).
     ///
     /// # Errors
     ///
-    /// Errors that concern no single extent: the engine or its memory is not available. Reads that fail
-    /// do so in the [`Batch`].
+    /// Errors that concern no single extent: the engine or its memory is not available. Failed
+    /// reads are reported in the [`Batch`].
     pub fn read_batch(&mut self, extents: &[Extent]) -> Result<Batch, Error> {
         let source = self.opened.source;
         self.read(extents).map_err(|kind| Error::new(source.path(), kind))
@@ -185,7 +184,7 @@ impl<'s> BatchReader<'s> {
         let mut joins = true;
         while !wanted.is_empty() {
             let pieces = self.cut(extents, wanted, joins);
-            // Extents that were joined with a failed one are read once more, each alone.
+            // Extents that were joined with a failed one are read once more, individually.
             wanted = self.read_pieces(&pieces, extents, &mut batch)?;
             joins = false;
         }
@@ -235,7 +234,7 @@ impl<'s> BatchReader<'s> {
             let _priority = set_priority(plan.io_priority)?;
             reader.pump(&job, ring, Order::AnyOrder, || sink)
         })?;
-        // Only now: after an error something may still be in flight.
+        // Not after an error, because requests may still be in flight.
         self.reader = Some(reader);
         Ok(again)
     }
@@ -248,7 +247,7 @@ impl fmt::Debug for BatchReader<'_> {
 }
 
 impl Plan {
-    /// Replaces the choices about a run from start to end by those about a batch.
+    /// Replaces the choices about a complete run by those about a batch.
     fn note_batch(&mut self, piece_bytes_max: u32, ring: &RingPlan) {
         for choice in self.choices_mut() {
             let (value, why) = match choice.what {
@@ -265,11 +264,11 @@ impl Plan {
 
 /// The reads of a batch.
 struct Pieces {
-    /// Their `index` is their index in `members`.
+    /// The `index` of each is its index in `members`.
     list: Vec<extents::Extent>,
-    /// The extents that each of them has a part of, as indexes of `sorted`.
+    /// For each piece, the extents that overlap it, as indexes of `sorted`.
     members: Vec<Range<usize>>,
-    /// Indexes of extents, by their offset.
+    /// Indexes of extents, sorted by offset.
     sorted: Vec<usize>,
 }
 
@@ -284,7 +283,7 @@ struct Cut {
 }
 
 impl Pieces {
-    /// Cuts and joins the extents that are wanted.
+    /// Sorts, joins and cuts the extents with the indexes `wanted`.
     fn of(extents: &[Extent], wanted: Vec<usize>, cut: Cut) -> Pieces {
         let mut sorted = wanted;
         sorted.sort_by_key(|index| extents[*index].offset);
@@ -292,8 +291,8 @@ impl Pieces {
         let mut open: Option<(Range<u64>, Range<usize>)> = None;
         for place in 0..pieces.sorted.len() {
             let Extent { offset, len } = extents[pieces.sorted[place]];
-            // A piece starts at the alignment of direct reads. Its last sector is read whole, but only
-            // the part that is wanted has to exist.
+            // A piece starts at the alignment of direct reads. Its last sector is read whole, but
+            // only the requested part has to exist.
             let start = offset / cut.align * cut.align;
             let end = offset + u64::from(len);
             match &mut open {
@@ -339,7 +338,7 @@ struct Scatter<'a> {
     again: &'a mut Vec<usize>,
 }
 
-/// The extents that `piece` has a part of, with that part of the source.
+/// Returns the extents that overlap `piece`, each with the overlapping range of the source.
 fn parts<'a>(
     extents: &'a [Extent],
     pieces: &'a Pieces,
@@ -357,7 +356,7 @@ fn parts<'a>(
 impl Sink for Scatter<'_> {
     fn deliver(&mut self, raw: RawBlock) -> Result<Delivered, ErrorKind> {
         #[expect(unsafe_code)]
-        // SAFETY: the pump delivers it until this returns.
+        // SAFETY: the pump delivers the block until this returns.
         let block = unsafe { raw.block() };
         for (index, part) in parts(self.extents, self.pieces, raw.extent) {
             let from = (part.start - block.offset) as usize..(part.end - block.offset) as usize;
@@ -383,7 +382,7 @@ impl Sink for Scatter<'_> {
     }
 }
 
-/// The same error, for another extent of the same piece.
+/// Copies an error, for another extent of the same piece.
 fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno) => io::Error::from_raw_os_error(errno),

@@ -1,10 +1,10 @@
 //! The queues that carry finished blocks from the pump to consumer threads, and slots back.
 //!
-//! Every block goes into each queue, and its slot comes back when all queues are done with it. A queue
-//! has one consumer, which gets blocks in order, or several, which share them.
+//! Every block is added to each queue, and its slot is returned when all queues are done with it. A
+//! queue has one consumer, which gets blocks in order, or several, which share them.
 //!
 //! Two guarantees, both checked with loom: no block that was pushed before the close is lost, and a
-//! pump that sleeps (here, or in its engine) is woken when a slot comes back or a consumer ends.
+//! pump that sleeps (here, or in its engine) is woken when a slot is returned or a consumer ends.
 
 use std::collections::VecDeque;
 
@@ -12,42 +12,42 @@ use super::sync::{
     AtomicU32, Condvar, LOOKS_MAX, Mutex, MutexGuard, Ordering, spin_loop, yield_now,
 };
 
-/// Blocks of type `T` on their way to the consumers, slots on their way back.
+/// Queues of blocks of type `T` for the consumers, and of slots for the pump.
 pub(crate) struct BlockQueue<T> {
     state: Mutex<State<T>>,
     /// A block was pushed, or the queue was closed.
     pushed: Condvar,
-    /// A slot came back, or a consumer ended.
+    /// A slot was returned, or a consumer ended.
     returned: Condvar,
     /// Counts notifications of the condition variables, for threads that spin.
     changes: AtomicU32,
-    /// Waiting threads spin instead of sleeping.
+    /// Whether waiting threads spin instead of sleeping.
     spin: bool,
 }
 
 struct State<T> {
     queues: Vec<VecDeque<(u32, T)>>,
     consumers: Vec<Consumer>,
-    /// By slot: the number of queues that are not done with it.
+    /// For each slot, the number of queues that are not done with it.
     owed: Vec<usize>,
     returned: Vec<u32>,
-    /// Slots pushed, and not done with in every queue.
+    /// Number of slots pushed, and not done with in every queue.
     outstanding: usize,
     closed: bool,
     /// A consumer ended early: the run is over.
     ended: bool,
-    /// The pump sleeps, or is about to, in its engine, where `returned` does not reach it.
+    /// The pump sleeps, or is about to sleep, in its engine, where `returned` does not wake it.
     pump_sleeps: bool,
 }
 
 struct Consumer {
     queue: usize,
-    /// The slot of the block that it has.
+    /// The slot of the block that it holds.
     holds: Option<u32>,
 }
 
 impl<T> State<T> {
-    /// A queue is done with a slot.
+    /// Records that a queue is done with a slot.
     fn release(&mut self, slot: u32) {
         let owed = &mut self.owed[slot as usize];
         *owed -= 1;
@@ -57,7 +57,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Drops the blocks that wait in the queues.
+    /// Drops the blocks that are waiting in the queues.
     fn discard(&mut self) {
         for queue in 0..self.queues.len() {
             for (slot, _) in std::mem::take(&mut self.queues[queue]) {
@@ -68,7 +68,7 @@ impl<T> State<T> {
 }
 
 impl<T: Copy> BlockQueue<T> {
-    /// `threads`: for each queue, how many consumers share it. Consumers are numbered in that order.
+    /// `threads`: for each queue, the number of its consumers, which are numbered in that order.
     pub(crate) fn new(spin: bool, threads: &[u32]) -> BlockQueue<T> {
         let consumers = threads.iter().enumerate().flat_map(|(queue, &threads)| {
             (0..threads).map(move |_| Consumer { queue, holds: None })
@@ -91,7 +91,7 @@ impl<T: Copy> BlockQueue<T> {
         }
     }
 
-    /// A consumer that panicked poisons nothing: the state is consistent between any two calls.
+    /// Ignores poisoning by a panicking consumer: the state is consistent between any two calls.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -119,7 +119,7 @@ impl<T: Copy> BlockQueue<T> {
         self.lock()
     }
 
-    /// Notifies of a change that was made under this lock.
+    /// Notifies waiting threads of a change that was made under this lock.
     fn notify(&self, condition: &Condvar, state: MutexGuard<'_, State<T>>) {
         if self.spin {
             self.changes.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl<T: Copy> BlockQueue<T> {
         condition.notify_all();
     }
 
-    /// Pump: pushes a block. Returns false if a consumer has ended; the block then stays the pump's.
+    /// Pump: pushes a block. Returns false if a consumer has ended; the pump then keeps the block.
     #[must_use]
     pub(crate) fn push(&self, slot: u32, block: T) -> bool {
         let mut state = self.lock();
@@ -147,14 +147,14 @@ impl<T: Copy> BlockQueue<T> {
         true
     }
 
-    /// Pump: takes the slots that came back, without waiting. Returns false if a consumer has ended.
+    /// Pump: takes the returned slots, without waiting. Returns false if a consumer has ended.
     pub(crate) fn take_returned(&self, slots: &mut Vec<u32>) -> bool {
         let mut state = self.lock();
         slots.append(&mut state.returned);
         !state.ended
     }
 
-    /// Pump: waits until a slot comes back or a consumer ends.
+    /// Pump: waits until a slot is returned or a consumer ends.
     pub(crate) fn wait_returned(&self) {
         let mut state = self.lock();
         while state.returned.is_empty() && !state.ended {
@@ -162,8 +162,8 @@ impl<T: Copy> BlockQueue<T> {
         }
     }
 
-    /// Pump: announces that it is about to sleep in its engine. Returns false if it must not, because
-    /// something has come back; if true, the next return wakes the engine.
+    /// Pump: announces that it is about to sleep in its engine. Returns false if it must not,
+    /// because a slot was returned or a consumer ended; if true, the next return wakes the engine.
     #[must_use]
     pub(crate) fn may_sleep(&self) -> bool {
         if self.spin {
@@ -174,7 +174,7 @@ impl<T: Copy> BlockQueue<T> {
         state.pump_sleeps
     }
 
-    /// Pump: closes the queues. With `discard`, waiting blocks are dropped unconsumed.
+    /// Pump: closes the queues. With `discard`, waiting blocks are dropped without being consumed.
     pub(crate) fn close(&self, discard: bool) {
         let mut state = self.lock();
         state.closed = true;
@@ -192,7 +192,7 @@ impl<T: Copy> BlockQueue<T> {
         }
     }
 
-    /// Consumer: the next block; `None` after the close, or if another consumer has ended early.
+    /// Consumer: the next block; `None` after the close, or if another consumer ended early.
     pub(crate) fn next(&self, consumer: usize) -> Option<T> {
         let mut state = self.lock();
         let queue = state.consumers[consumer].queue;
@@ -211,7 +211,7 @@ impl<T: Copy> BlockQueue<T> {
         }
     }
 
-    /// Consumer: gives its block back. Returns true if the pump's engine must be woken.
+    /// Consumer: returns its block. The result is true if the pump's engine must be woken.
     #[must_use]
     pub(crate) fn give_back(&self, consumer: usize) -> bool {
         let mut state = self.lock();
@@ -220,7 +220,7 @@ impl<T: Copy> BlockQueue<T> {
             state.release(slot);
         }
         if state.outstanding == before {
-            // Other queues still have it: the pump need not know.
+            // Other queues still need it: the pump is not notified.
             return false;
         }
         let wake = std::mem::take(&mut state.pump_sleeps);
@@ -229,7 +229,7 @@ impl<T: Copy> BlockQueue<T> {
     }
 
     /// Consumer: ends. If it `failed`, or ends before the close, the run is over; its block and all
-    /// waiting ones go back. Returns true if the pump's engine must be woken.
+    /// waiting ones are returned. The result is true if the pump's engine must be woken.
     #[must_use]
     pub(crate) fn end(&self, consumer: usize, failed: bool) -> bool {
         let mut state = self.lock();
@@ -241,7 +241,7 @@ impl<T: Copy> BlockQueue<T> {
             state.discard();
         }
         let wake = std::mem::take(&mut state.pump_sleeps);
-        // (Two conditions, one change: no spinning thread misses it.)
+        // (Two conditions, one change: spinning threads see it all the same.)
         self.pushed.notify_all();
         self.notify(&self.returned, state);
         wake

@@ -1,8 +1,7 @@
-//! Broadcasting: each of several consumers gets every block, on threads of its own, while this thread
-//! reads.
+//! Broadcast: each consumer gets every block, on its own threads, while this thread reads.
 //!
-//! That is for consumers that cannot share a source among them, as digests that need bytes in order:
-//! there are as many threads as such consumers, and the slowest of them determines the time.
+//! This is for consumers that cannot divide a source among them, such as digests that need bytes in
+//! order: there are as many threads as such consumers, and the slowest one determines the time.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -19,11 +18,11 @@ use crate::engine::Waker;
 use crate::error::{BoxError, ErrorKind};
 use crate::plan::RingPlan;
 
-/// One of the consumers that all blocks of a source are given to.
+/// A consumer of all blocks of a source.
 pub enum Consumer<'a> {
     /// One block after another, in the order of the source, on one thread.
     InOrder(&'a mut (dyn FnMut(Block<'_>) -> Result<(), BoxError> + Send)),
-    /// Any block, on this many threads at once: at least 1.
+    /// Blocks in any order, on this many threads at the same time: at least 1.
     AnyOrder(u32, &'a (dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync)),
 }
 
@@ -46,7 +45,7 @@ impl Consumer<'_> {
 
 /// Why a broadcast did not complete.
 pub(super) enum NotDone {
-    /// A thread could not start. Nothing has been read.
+    /// A thread could not be started. Nothing has been read.
     Threads(ErrorKind),
     Failed(ErrorKind),
 }
@@ -59,7 +58,7 @@ impl NotDone {
     }
 }
 
-/// Gives every block of `job` to each of `consumers`, on threads of their own.
+/// Passes every block of `job` to each of `consumers`, on their own threads.
 pub(super) fn on_threads(
     job: &Job<'_>,
     ring: &RingPlan,
@@ -73,7 +72,7 @@ pub(super) fn on_threads(
     context.run(consumers, |sink| reader.pump(job, ring, Order::InOrder, || sink))
 }
 
-/// What consumer threads share.
+/// State shared by consumer threads.
 #[derive(Clone, Copy)]
 struct ConsumerContext<'a> {
     job: &'a Job<'a>,
@@ -117,7 +116,7 @@ impl<'a> ConsumerContext<'a> {
                     Err(payload) => panic::resume_unwind(payload),
                 }
             }
-            // The consumer's error comes first: it is why the pump found the queue ended.
+            // The consumer's error takes precedence: it is why the pump found the queue ended.
             consumed.map_err(|error| NotDone::Failed(ErrorKind::Consumer(error))).and(read)
         })
     }
@@ -148,9 +147,9 @@ impl<'a> ConsumerContext<'a> {
             let Some(block) = self.queue.next(number) else { break };
             recorder.waited_for_device(start);
             let start = recorder.start();
-            // SAFETY: the queue gave it to this consumer, until it gives it back.
+            // SAFETY: the queue passed the block to this consumer, which has not returned it.
             consume(unsafe { block.block() })?;
-            // Bytes count once, however many consumers see them.
+            // Bytes are counted once, however many consumers process them.
             let counted = if number == 0 { block.extent.len } else { 0 };
             recorder.consumed(start, counted, false);
             if self.queue.give_back(number) {
@@ -168,7 +167,7 @@ impl<'a> ConsumerContext<'a> {
     }
 }
 
-/// Tells the pump that a consumer has ended, on every way out.
+/// Notifies the pump that a consumer has ended, on every exit path.
 struct EndGuard<'a> {
     context: ConsumerContext<'a>,
     number: usize,
@@ -186,7 +185,8 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// Passes blocks to the queue. Its drop waits until no consumer holds one, so that the memory may go.
+/// Passes blocks to the queue. Its drop waits until no consumer holds one, so that memory may be
+/// freed.
 struct QueueSink<'a> {
     queue: &'a BlockQueue<RawBlock>,
     discard: bool,
@@ -231,7 +231,7 @@ impl Drop for QueueSink<'_> {
     }
 }
 
-/// No caller sees this: the consumer's own error, or its panic, comes before it.
+/// Never visible to callers: the consumer's own error, or its panic, takes precedence.
 fn consumer_ended() -> ErrorKind {
     ErrorKind::Consumer("the consumer ended early".into())
 }

@@ -1,7 +1,7 @@
-//! Reading many files of one device: a queue that hands out extents of many files to the rings of
-//! several threads, and follows each file until its last extent.
+//! Reading many files of one device: a queue that assigns extents of many files to the rings of
+//! several threads, and tracks each file until its last extent.
 //!
-//! Which files, in which order and on which threads is the caller's decision.
+//! The caller decides which files are read, in which order and on which threads.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,11 +27,11 @@ use crate::source::{Source, residency};
 use crate::sys;
 use crate::sys::priority::PriorityGuard;
 
-/// Block of a ring for small files, in bytes. The extents of a file are adjacent on the device, and the
-/// kernel joins adjacent requests of one batch, so that short blocks cost little.
+/// Block size of a ring for small files, in bytes. The extents of a file are adjacent on the
+/// device, and the kernel merges adjacent requests of one batch, so that short blocks cost little.
 const SMALL_BLOCK_BYTES: u32 = 32 << 10;
 
-/// What a reader of a [`FileQueue`] is for.
+/// The purpose of a reader of a [`FileQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderKind {
     /// Files of at most [`Plan::small_bytes_max`] that are not in the page cache, with little memory.
@@ -49,7 +49,7 @@ pub struct FileQueue<'p, T> {
     block_bytes: u32,
     next: Box<dyn Fn() -> Option<(Source, T)> + Send + Sync + 'p>,
     state: Mutex<State<T>>,
-    /// Files that are over without a read: empty ones, and ones that could not be opened as needed.
+    /// Files finished without a read: empty ones, and ones that could not be opened as required.
     over: Mutex<Vec<Over<T>>>,
     _run: RunGuard<'p>,
 }
@@ -58,19 +58,19 @@ pub struct FileQueue<'p, T> {
 type Over<T> = (Source, T, Result<(), ErrorKind>);
 
 struct State<T> {
-    /// Files with extents that have not been consumed, by the index of their extents.
+    /// Files with extents that have not been consumed; the `index` of these extents is the file's.
     files: Vec<Option<Arc<ActiveFile<T>>>>,
     free: Vec<usize>,
-    /// The file whose extents are being handed out, and how far.
+    /// The file whose extents are being assigned, and the offset of the next one.
     current: Option<(usize, u64)>,
-    /// Files that come after it.
+    /// Files after it.
     pending: VecDeque<usize>,
-    /// There was none when `next` was last called.
+    /// Whether the last call of `next` returned no file.
     is_dry: bool,
     is_stopped: bool,
 }
 
-/// A file of which extents are in the rings.
+/// A file with extents in the rings.
 struct ActiveFile<T> {
     source: Source,
     state: T,
@@ -79,7 +79,7 @@ struct ActiveFile<T> {
     len: u64,
     flags: i32,
     align: u32,
-    /// Bytes that have neither been consumed nor given up.
+    /// Bytes that have been neither consumed nor given up.
     left: AtomicU64,
     failed: Mutex<Option<ErrorKind>>,
 }
@@ -94,8 +94,8 @@ fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Many files of one device. These methods are for a plan from [`Plan::choose_for_files`] and panic for
-/// another.
+/// Many files of one device. These methods require a plan from [`Plan::choose_for_files`], and
+/// panic otherwise.
 impl Plan {
     fn files(&self) -> &Files {
         match &self.kind {
@@ -104,20 +104,20 @@ impl Plan {
         }
     }
 
-    /// The longest file that a [small](ReaderKind::Small) reader should read, in bytes.
+    /// Returns the longest file that a [small](ReaderKind::Small) reader should read, in bytes.
     pub fn small_bytes_max(&self) -> u64 {
         BUILT_IN.block_bytes.into()
     }
 
-    /// How files should be opened that are not expected to be in the page cache: [`CacheMode::Direct`]
-    /// for `O_DIRECT`, which saves switching to it later.
+    /// Returns how to open files that are not expected to be in the page cache:
+    /// [`CacheMode::Direct`] for `O_DIRECT`, which avoids switching to it later.
     pub fn open_mode(&self) -> CacheMode {
         self.ring.cache
     }
 
-    /// Whether a file should be read by a small or large reader. Otherwise a [cached](ReaderKind::Cached)
-    /// one takes less time: the file is in the page cache, or in memory, or so small that a thread may
-    /// as well wait for it.
+    /// Whether a file should be read by a small or large reader. Otherwise a
+    /// [cached](ReaderKind::Cached) reader is faster: the file is in the page cache, or in memory,
+    /// or so small that a thread may as well wait for it.
     pub fn wants_ring(&self, source: &Source) -> bool {
         let files = self.files();
         let Some(len) = source.len().filter(|len| *len > 0) else { return false };
@@ -141,9 +141,10 @@ impl Plan {
         }
     }
 
-    /// Reads a small file if all of it is in the page cache: one system call, where checking first would
-    /// take another. For files that are expected to be there: of others, the kernel starts to read
-    /// ahead without use. Returns false if it is not there, or if this plan has to read it otherwise.
+    /// Reads a small file if all of it is in the page cache, with one system call instead of two
+    /// with a check. For files that are expected to be cached: for others, the kernel starts a
+    /// useless read-ahead. Returns false if it is not cached, or if this plan must read it
+    /// differently.
     ///
     /// # Errors
     ///
@@ -160,13 +161,13 @@ impl Plan {
         }
     }
 
-    /// Memory of a reader that has something to read, in bytes.
+    /// Returns the memory of a reader while it reads, in bytes.
     pub fn reader_bytes(&self, kind: ReaderKind) -> u64 {
         let ring = self.ring_for(kind);
         u64::from(ring.slots) * u64::from(ring.block_bytes)
     }
 
-    /// The ring of a reader.
+    /// Returns the ring of a reader.
     fn ring_for(&self, kind: ReaderKind) -> RingPlan {
         let (mut ring, files) = (self.ring.clone(), self.files());
         if kind == ReaderKind::Cached {
@@ -175,7 +176,7 @@ impl Plan {
             if !files.shape_is_explicit {
                 ring.block_bytes = ring.block_bytes.min(BUILT_IN.cached_block_bytes);
             }
-            // To zero 2 MiB takes longer than to read a small file.
+            // Zeroing 2 MiB takes longer than reading a small file.
             ring.huge_pages = HugePages::Off;
             return ring;
         }
@@ -189,26 +190,26 @@ impl Plan {
                 ring.depth = ring.slots;
             }
         } else {
-            // Other engines do nothing that the caller's threads could not do by themselves.
+            // Other engines do nothing that the caller's threads could not do themselves.
             (ring.engine, ring.slots, ring.depth) = (EngineKind::Pread, 1, 1);
         }
         ring
     }
 
-    /// Makes a reader for this thread.
+    /// Creates a reader for this thread.
     ///
     /// # Errors
     ///
-    /// The I/O priority of the configuration is not available.
+    /// If the I/O priority of the configuration is not available.
     pub fn reader(&self, kind: ReaderKind) -> Result<QueueReader<'_>, ErrorKind> {
         let priority = set_priority(self.io_priority)?;
         let ring = self.ring_for(kind);
         Ok(QueueReader { plan: self, ring, reader: None, _priority: priority })
     }
 
-    /// Makes a queue for readers of one kind. `next` returns the next file with the caller's state, or
-    /// `None` if there is none for now; it may open the file. Files are read in this order. The time
-    /// from the first queue to the end of the last one is that of a run in the statistics.
+    /// Creates a queue for readers of one kind. `next` returns the next file with the caller's
+    /// state, or `None` if there is none for now; it may open the file. Files are read in this
+    /// order. In the statistics, the run lasts from the first queue to the end of the last one.
     pub fn queue<'p, T: Send + Sync>(
         &'p self,
         kind: ReaderKind,
@@ -233,8 +234,8 @@ impl Plan {
         }
     }
 
-    /// How reads of a queued file are made: direct ones if they should be, and can be. Returns the
-    /// flags, the alignment, and the file if it had to be opened again.
+    /// Determines how a queued file is read: directly if it should and can be. Returns the flags,
+    /// the alignment, and the file if it had to be reopened.
     fn open_queued(
         &self,
         kind: ReaderKind,
@@ -280,8 +281,8 @@ impl<T> FileQueue<'_, T> {
         self.state().files.get(index as usize).cloned().flatten()
     }
 
-    /// Admits the next file, which may have to be opened while other threads go on. Returns false if
-    /// there is none for now.
+    /// Adds the next file, which may have to be opened while other threads continue. Returns false
+    /// if there is none for now.
     fn admit(&self) -> bool {
         loop {
             let Some((mut source, caller)) = (self.next)() else {
@@ -311,7 +312,7 @@ impl<T> FileQueue<'_, T> {
         }
     }
 
-    /// Bytes of a file are consumed or given up. Returns whether they were the last.
+    /// Records that bytes of a file are consumed or given up. Returns whether they were the last.
     fn finish_part(&self, index: u64, file: &ActiveFile<T>, bytes: u64) -> bool {
         if file.left.fetch_sub(bytes, Ordering::AcqRel) != bytes {
             return false;
@@ -322,7 +323,7 @@ impl<T> FileQueue<'_, T> {
         true
     }
 
-    /// Hands out no more extents of a file. Returns the bytes that are left out.
+    /// Stops assigning extents of a file. Returns the number of bytes skipped.
     fn give_up(&self, index: u64) -> u64 {
         let mut state = self.state();
         match state.current {
@@ -334,7 +335,7 @@ impl<T> FileQueue<'_, T> {
         }
     }
 
-    /// Takes back the files that no reader will finish any more: after an error or a panic.
+    /// Removes the files that no reader will finish: after an error or a panic.
     pub fn take_unfinished(&mut self, mut each: impl FnMut(&T, &Source)) {
         let mut state = self.state();
         (state.current, state.pending) = (None, VecDeque::new());
@@ -372,9 +373,9 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
         let Some(file) = state.files[index].as_ref() else { return Ok(None) };
         let len = (file.len - offset).min(self.block_bytes.into());
         let target = Target {
-            // SAFETY: the file stays open until all of its bytes are consumed or given up, and those of
-            // this extent are neither before its read has ended. This queue outlives the pumps that
-            // read from it. (A pump keeps the number for longer, and does not use it.)
+            // SAFETY: the file stays open until all of its bytes are consumed or given up, and
+            // those of this extent are neither before its read has ended. This queue outlives the
+            // pumps that read from it. (A pump keeps the number for longer, but does not use it.)
             fd: unsafe { BorrowedFd::borrow_raw(file.fd().as_raw_fd()) },
             flags: file.flags,
             align: file.align,
@@ -397,15 +398,15 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
                 let len = state.files[index].as_ref().map_or(0, |file| file.len);
                 (len - offset).div_ceil(self.block_bytes.into())
             }
-            // How many more there will be is unknown.
+            // The number of further files is unknown.
             (false, None) if !state.is_dry => 1,
             _ => 0,
         }
     }
 }
 
-/// The ring of one thread, which reads from a [`FileQueue`]. It stays on the thread that made it, as
-/// io_uring requires, and is set up when there is something to read.
+/// The ring of one thread, which reads from a [`FileQueue`]. It stays on the thread that created
+/// it, as io_uring requires, and is set up when there is something to read.
 pub struct QueueReader<'p> {
     plan: &'p Plan,
     ring: RingPlan,
@@ -414,21 +415,21 @@ pub struct QueueReader<'p> {
 }
 
 impl QueueReader<'_> {
-    /// Reads the files of `queue` until it has none for now, and gives each block to `block`, in any
-    /// order; other readers may read other blocks of the same file. `done` is called once for each file:
-    /// when all of its blocks have been consumed and it is still what it was, or when it failed. For a
-    /// file of one block, that is right after that block, before the next of any file.
+    /// Reads the files of `queue` until it has none for now, and passes each block to `block`, in
+    /// any order; other readers may read other blocks of the same file. `done` is called once per
+    /// file: when all of its blocks have been consumed and it is unchanged, or when it failed. For
+    /// a file of one block, that is right after that block, before the next block of any file.
     ///
     /// # Errors
     ///
-    /// Errors that concern no single file: the engine or its memory is not available, or fails. Files
-    /// with extents in this reader have failed then; other files of the queue are for other readers, or
-    /// for [`take_unfinished`](FileQueue::take_unfinished).
+    /// Errors that concern no single file: the engine or its memory is not available, or fails.
+    /// Files with extents in this reader have then failed; other files of the queue are left to
+    /// other readers, or to [`take_unfinished`](FileQueue::take_unfinished).
     ///
     /// # Panics
     ///
-    /// If `queue` was made for readers with larger blocks: those of another kind or plan. And if `block`
-    /// or `done` panics.
+    /// If `queue` was created for readers with larger blocks: those of another kind or plan. Also
+    /// if `block` or `done` panics.
     pub fn read<T: Send + Sync>(
         &mut self,
         queue: &FileQueue<'_, T>,
@@ -449,7 +450,7 @@ impl QueueReader<'_> {
         match read {
             Ok(()) => self.reader = Some(reader),
             Err(error) => {
-                // The reader is not used again: something may have been in flight.
+                // The reader is not reused, because requests may have been in flight.
                 for extent in reader.unconsumed() {
                     let what = format!("the ring failed while it was read: {error}");
                     let lost = ErrorKind::read(extent.offset, 0, io::Error::other(what));
@@ -476,7 +477,7 @@ impl QueueReader<'_> {
     }
 }
 
-/// Gives blocks to their files.
+/// Passes blocks to the consumers of their files.
 struct FileSink<'a, 'p, T, B, D> {
     queue: &'a FileQueue<'p, T>,
     block: B,
@@ -491,7 +492,7 @@ where
         if self.queue.finish_part(index, active, bytes) {
             let ActiveFile { source, state, .. } = active;
             let result = match lock(&active.failed).take() {
-                // (The other extents of this ring wait in that time.)
+                // (Meanwhile the other extents of this ring wait.)
                 Some(error) => Err(bad_ranges::narrow(&self.smallest_target(active), error)),
                 None => Ok(()),
             };
@@ -500,7 +501,7 @@ where
         self.report_over();
     }
 
-    /// The smallest reads that a file can be read with.
+    /// Returns the parameters for the smallest reads of a file.
     fn smallest_target<'f>(&self, active: &'f ActiveFile<T>) -> Target<'f> {
         let align = active.align.min(self.queue.plan.files().sector_bytes);
         Target { fd: active.fd(), flags: active.flags, align, len: active.len }
@@ -528,7 +529,7 @@ where
     fn deliver(&mut self, raw: RawBlock) -> Result<Delivered, ErrorKind> {
         let extent = raw.extent;
         let Some(active) = self.queue.file(extent.index) else { return Ok(Delivered::Consumed) };
-        // SAFETY: the pump delivers it until this returns.
+        // SAFETY: the pump delivers the block until this returns.
         let block = unsafe { raw.block() };
         match (self.block)(&active.state, block) {
             Ok(()) => self.finish_part(extent.index, &active, extent.len.into()),

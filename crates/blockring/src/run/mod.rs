@@ -1,4 +1,4 @@
-//! Carrying a plan out: who consumes the blocks, and on which threads.
+//! Execution of a plan: which threads consume the blocks.
 
 pub(crate) mod bad_ranges;
 pub(crate) mod batch;
@@ -31,7 +31,7 @@ use crate::sys::priority::{Class, PriorityGuard};
 
 const STARTING: &str = "starting a worker thread";
 
-/// A source opened as a plan reads it.
+/// A source, opened as its plan requires.
 struct Opened<'s> {
     source: &'s Source,
     /// The source opened again: for direct reads, or for a file position of its own.
@@ -42,7 +42,7 @@ impl<'s> Opened<'s> {
     fn new(plan: &Plan, source: &'s Source) -> Result<Opened<'s>, ErrorKind> {
         let ring = &plan.ring;
         let own = match &plan.kind {
-            // A file whose content the kernel makes up has a position of its own.
+            // A file whose content the kernel generates needs its own file position.
             PlanKind::Stream { .. } if source.start() == 0 && source.is_pseudo() => {
                 source.reopen().ok()
             }
@@ -75,7 +75,7 @@ fn refused_direct(error: &io::Error) -> ErrorKind {
     ErrorKind::Cache { cache: CacheMode::Direct, why }
 }
 
-/// Sets the I/O priority of this thread, for the time of the guard.
+/// Sets the I/O priority of this thread while the guard exists.
 fn set_priority(priority: Option<IoPriority>) -> Result<Option<PriorityGuard>, ErrorKind> {
     let class = priority.map(|priority| match priority {
         IoPriority::Idle => Class::Idle,
@@ -88,14 +88,14 @@ fn set_priority(priority: Option<IoPriority>) -> Result<Option<PriorityGuard>, E
 }
 
 impl Plan {
-    /// Reads `source` and gives each block to `consume`, one after another. A stream can be read once: a
-    /// second run finds it at its end.
+    /// Reads `source` and passes each block to `consume`, one after another. A stream can be read
+    /// once: a second run finds it at its end.
     ///
     /// # Errors
     ///
-    /// The first failed read, a change of the source while it was read, or the error of `consume`: the
-    /// consumer has then seen a part of the source at most. On a pipe, a `consume` that fails on a
-    /// thread of its own (`workers`) is noticed when the next bytes come.
+    /// The first failed read, a change of the source while it was read, or the error of `consume`:
+    /// the consumer may then have processed part of the source. On a pipe, an error of a `consume`
+    /// that runs on its own thread (`workers`) is noticed when the next bytes arrive.
     ///
     /// # Panics
     ///
@@ -108,7 +108,7 @@ impl Plan {
         self.broadcast(source, &mut [Consumer::InOrder(&mut consume)])
     }
 
-    /// Reads `source` and gives each block to `consume` as it arrives, on several threads at once.
+    /// Reads `source` and passes each block to `consume` as it arrives, on several threads at once.
     ///
     /// # Errors
     ///
@@ -128,12 +128,13 @@ impl Plan {
         self.run(source, None, None, |job, ring| threads::any_order(job, ring, &consume))
     }
 
-    /// Reads `source` once and gives each block to every consumer: at once, on threads of their own, if
-    /// the plan was made for [consumers](crate::RunOptions::consumers) in order; otherwise on this
-    /// thread.
+    /// Reads `source` once and passes each block to every consumer: at the same time, on their own
+    /// threads, if the plan was made for [consumers](crate::RunOptions::consumers) in order;
+    /// otherwise on this thread.
     ///
-    /// Each consumer has its own threads, even if the plan allows fewer. [`consumers`](Plan::consumers)
-    /// returns how many those are, and one consumer can do the work of several.
+    /// Each consumer has its own threads, even if the plan allows fewer.
+    /// [`consumers`](Plan::consumers) returns the number of threads planned, and one consumer can
+    /// do the work of several.
     ///
     /// # Errors
     ///
@@ -144,12 +145,12 @@ impl Plan {
     /// If a consumer panics; requests in flight end first.
     pub fn broadcast(&self, source: &Source, consumers: &mut [Consumer<'_>]) -> Result<(), Error> {
         self.run(source, None, None, |job, ring| {
-            // Worker threads that may only start later, in any order, are of no use here.
+            // Worker threads that start later, in any order, cannot be used here.
             let at_once = ring.order == Order::InOrder || ring.start == Start::Explicit;
-            // Without consumers, no thread would give blocks back.
+            // Without consumers, no thread would return blocks.
             if ring.workers > 0 && at_once && !consumers.is_empty() {
                 match broadcast::on_threads(job, ring, consumers) {
-                    // Nothing has been read, so this thread can do it all.
+                    // Nothing has been read, so this thread can do all the work.
                     Err(broadcast::NotDone::Threads(_)) if ring.start != Start::Explicit => {}
                     result => return result.map_err(broadcast::NotDone::into_error),
                 }
@@ -160,16 +161,17 @@ impl Plan {
         })
     }
 
-    /// Reads a stream and gives each block to `consume`, as [`any_order`](Plan::any_order) does, while
-    /// all of it goes to `tee`, in order. The plan must have been made with [`RunOptions::tee`](crate::RunOptions::tee).
+    /// Reads a stream and passes each block to `consume`, as [`any_order`](Plan::any_order) does,
+    /// while all of it is copied to `tee`, in order. The plan must have been made with
+    /// [`RunOptions::tee`](crate::RunOptions::tee).
     ///
     /// # Errors
     ///
-    /// As for [`in_order`](Plan::in_order); [`ErrorKind::Tee`] if the output takes no more.
+    /// As for [`in_order`](Plan::in_order); [`ErrorKind::Tee`] if the output cannot be written to.
     ///
     /// # Panics
     ///
-    /// If `consume` panics; or if the plan is not for a stream, or for blocks in order.
+    /// If `consume` panics; or if the plan is not for a stream, or is for blocks in order.
     pub fn tee(
         &self,
         source: &Source,
@@ -190,7 +192,7 @@ impl Plan {
             })
         });
         result.map_err(|mut error| {
-            // Bytes that made no whole block were passed on, and not consumed.
+            // Bytes that made no whole block were copied, but not consumed.
             if let ErrorKind::Tee { bytes, .. } = &mut error.kind {
                 *bytes = consumed.load(Ordering::Relaxed);
             }
@@ -198,14 +200,14 @@ impl Plan {
         })
     }
 
-    /// Reads `extents`, each of them one block, with as many in flight as the plan allows, and gives
-    /// each to `consume` as it arrives, on several threads at once. Nothing is joined or sorted: requests
-    /// are made in the order of the list. For records of which each may fail alone, see
-    /// [`BatchReader`].
+    /// Reads `extents`, each as one block, with as many in flight as the plan allows, and passes
+    /// each to `consume` as it arrives, on several threads at the same time. Extents are neither
+    /// joined nor sorted: they are requested in the order of the list. For records that may fail
+    /// individually, see [`BatchReader`].
     ///
     /// The plan must be for [`Order::AnyOrder`] of a seekable source. Each extent must start at a
-    /// multiple of the alignment of direct reads if the plan makes those, be at most [`block_bytes`](Plan::block_bytes) long, and lie
-    /// within the source; one of length 0 is left out.
+    /// multiple of the alignment of direct reads if the plan uses those, be at most
+    /// [`block_bytes`](Plan::block_bytes) long, and lie within the source; empty ones are skipped.
     ///
     /// # Errors
     ///
@@ -255,8 +257,8 @@ impl Plan {
         Err(ErrorKind::read(offset, 0, error))
     }
 
-    /// Runs from the first read to the last check of the source. `list`: the extents to read, instead
-    /// of all blocks.
+    /// Runs from the first read to the last check of the source. `list`: the extents to read
+    /// instead of all blocks.
     fn run(
         &self,
         source: &Source,
@@ -306,14 +308,14 @@ impl Plan {
         let may_fall_back = || self.may_fall_back() && supply.is_untouched();
         let result = with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&job, ring));
         if let PlanKind::Stream { .. } = self.kind {
-            // A stream has no length to be checked, and no place that could be read again.
+            // A stream has no length to check, and cannot be read again.
             return result.and_then(|()| source.unchanged());
         }
         let result = result.map_err(|error| bad_ranges::narrow(&target, error));
         source.finish(result, reaches_end && self.probes_end)
     }
 
-    /// The blocks of the plan's range.
+    /// Returns the blocks of the plan's range.
     fn blocks(&self, source: &Source) -> Extents {
         let end = source.len().unwrap_or(u64::MAX);
         let range = self.range.clone().unwrap_or(source.start()..end);
@@ -330,8 +332,8 @@ impl Plan {
         Job { supply, rate_limit: self.rate_limit.as_ref(), recording: &self.recording }
     }
 
-    /// Whether another engine may replace the one of the plan: not if it is explicit, or if an option
-    /// of io_uring is needed.
+    /// Whether another engine may replace the plan's: not if it is explicit, or if an option of
+    /// io_uring is needed.
     fn may_fall_back(&self) -> bool {
         let is_stream = self.ring.engine == EngineKind::Stream;
         !self.engine_is_explicit && !self.ring.uring.is_set() && !is_stream

@@ -1,4 +1,4 @@
-//! What one thread reads with: an engine, and the slab whose memory its requests use.
+//! One thread's reader: an engine, and the slab whose memory its requests use.
 
 use crate::config::Order;
 use crate::core::extents::Extent;
@@ -8,7 +8,7 @@ use crate::engine::{self, Engine, Setup, Waker};
 use crate::error::ErrorKind;
 use crate::plan::RingPlan;
 
-/// An engine with its slab. Fields drop in this order.
+/// An engine with its slab. Fields are dropped in this order.
 pub(super) struct Reader {
     engine: Box<dyn Engine>,
     slab: Option<Slab>,
@@ -18,7 +18,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// `wakes`: another thread returns slots.
+    /// `wakes`: whether another thread returns slots.
     pub(super) fn new(
         job: &Job<'_>,
         ring: &RingPlan,
@@ -44,12 +44,12 @@ impl Reader {
         Ok(Reader { engine, slab, slots, depth, unconsumed: Vec::new() })
     }
 
-    /// Wakes this thread while it sleeps in its engine, if it may.
+    /// A function that wakes this thread while it sleeps in its engine, if it can sleep there.
     pub(super) fn waker(&self) -> Option<Waker> {
         self.engine.waker()
     }
 
-    /// Pumps the extents of `job` into the sink that `sink` makes.
+    /// Pumps the extents of `job` into the sink created by `sink`.
     pub(super) fn pump<S: Sink>(
         &mut self,
         job: &Job<'_>,
@@ -66,7 +66,7 @@ impl Reader {
             consume: ring.consume,
             wait: ring.wait,
         };
-        // Dropped in reverse: first the sink returns its blocks, then the engine is drained.
+        // Dropped in reverse order: first the sink returns its blocks, then the engine is drained.
         let mut pump = Pump::new(job, &mut **engine, slab.as_ref(), shape);
         let mut sink = sink();
         let result = pump.run(&mut sink);
@@ -77,8 +77,8 @@ impl Reader {
         result
     }
 
-    /// After an error, when nothing is in flight any more: the extents that were claimed and not
-    /// consumed.
+    /// Returns the extents that were claimed but not consumed, after an error, when nothing is in
+    /// flight any more.
     pub(super) fn unconsumed(self) -> Vec<Extent> {
         self.unconsumed
     }

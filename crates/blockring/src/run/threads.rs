@@ -1,7 +1,7 @@
-//! Consuming on the threads that read: on one thread in order, or on several in any order.
+//! Consumption on the threads that read: on one thread in order, or on several in any order.
 //!
-//! In any order, threads share nothing but the supply. Each has a ring of its own, and consumes what it
-//! has read while that is in its own cache. (A reader that passed blocks to other threads for hashing
+//! In any order, threads share only the supply. Each has its own ring, and consumes what it has
+//! read while that is in its own cache. (A reader that passed blocks to other threads for hashing
 //! took 1.6 times as long on a cached file.)
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub struct Block<'a> {
 
 impl RawBlock {
     /// # Safety
-    ///
+    /// The caller must hold the block, and not return its slot before the end of `'a`.
     /// The caller must hold the block, and give its slot back only after `'a`.
     pub(super) unsafe fn block<'a>(&self) -> Block<'a> {
         // SAFETY: a finished extent has `len` bytes at `bytes`, and only its holder uses them.
@@ -39,13 +39,13 @@ impl RawBlock {
     }
 }
 
-/// Consumes each block on the thread that read it, before the next.
+/// Consumes each block on the thread that read it, before the next one.
 struct Inline<'a, F, G> {
     supply: &'a dyn Supply,
     consume: F,
-    /// Called each time another thread would help.
+    /// Called whenever another thread would help.
     needs_help: G,
-    /// Blocks in a row that found the ring half full.
+    /// Consecutive blocks that found the ring half full.
     ahead: u32,
 }
 
@@ -55,14 +55,14 @@ where
     G: FnMut(),
 {
     fn deliver(&mut self, block: RawBlock) -> Result<Delivered, ErrorKind> {
-        // SAFETY: the pump delivers it until this returns.
+        // SAFETY: the pump delivers the block until this returns.
         (self.consume)(unsafe { block.block() }).map_err(ErrorKind::Consumer)?;
         Ok(Delivered::Consumed)
     }
 
     fn backlog(&mut self, blocks: u32, depth: u32) {
-        // Half a ring of finished blocks waits, block after block, for two rings' worth: this is not a
-        // burst, the device is faster than the consumer.
+        // Half a ring of finished blocks waits, for two rings' worth of blocks in a row: this is
+        // not a burst, the device is faster than the consumer.
         self.ahead = if blocks * 2 >= depth { self.ahead + 1 } else { 0 };
         let is_behind = self.ahead > 2 * depth;
         if is_behind {
@@ -84,11 +84,12 @@ pub(super) fn in_order(
     Reader::new(job, ring, ring.slots, false)?.pump(job, ring, Order::InOrder, sink)
 }
 
-/// In any order, on up to `ring.workers` threads and one more, each with a ring of its own.
+/// In any order, on up to `ring.workers` threads and one more, each with its own ring.
 ///
 /// That one is this thread, unless all threads start at once with a synchronous engine. Then this
-/// thread only waits: a thread started by a busy one shares its core until the scheduler looks again
-/// (16 MiB from the page cache took 4.9 ms, and 3.8 ms if all are started by a thread that then sleeps).
+/// thread only waits, because a thread started by a busy one shares its core until the scheduler
+/// rebalances (16 MiB from the page cache took 4.9 ms, and 3.8 ms if all are started by a thread
+/// that then sleeps).
 pub(super) fn any_order(
     job: &Job<'_>,
     ring: &RingPlan,
@@ -96,7 +97,7 @@ pub(super) fn any_order(
 ) -> Result<(), ErrorKind> {
     let starts_at_once = ring.start != Start::WhenBehind;
     let caller_reads = !ring.engine.is_synchronous() || !starts_at_once || ring.workers == 0;
-    // Made first: without it there is nothing to share, and nothing has been read.
+    // Created first: if that fails, nothing has been read.
     let first = match caller_reads {
         true => Some(Reader::new(job, ring, ring.slots, false)?),
         false => None,
@@ -107,7 +108,7 @@ pub(super) fn any_order(
         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     };
     let missing = Mutex::new(None);
-    // A thread whose number is not explicit is not missed, as long as there is another.
+    // If their number is not explicit, a missing thread is no error as long as there is another.
     let miss = |error| match ring.start {
         Start::Explicit => fail(error),
         _ => *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
@@ -151,7 +152,7 @@ pub(super) fn any_order(
             }
         }
         if job.supply.is_untouched() {
-            // No thread could start: this one reads.
+            // No thread could be started: read on this one.
             start();
         }
     });
@@ -159,7 +160,7 @@ pub(super) fn any_order(
     let missing = missing.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (failed, missing) {
         (Some(error), _) => Err(error),
-        // No thread was there to read the rest.
+        // There was no thread to read the rest.
         (None, Some(error)) if job.supply.left() > 0 => Err(error),
         (None, _) => Ok(()),
     }

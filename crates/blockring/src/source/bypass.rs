@@ -1,8 +1,8 @@
 //! Whether direct reads of a file bypass every page cache and reach the device.
 //!
 //! That `O_DIRECT` is accepted proves nothing: file systems fall back to the page cache when they
-//! cannot read directly. So this lists the file systems that document when they do, and refuses all
-//! others. The caches of a drive, a controller or the host of a virtual machine are out of reach.
+//! cannot read directly. So this lists the file systems that document when they do, and rejects all
+//! others. The caches of a drive, a controller or the host of a virtual machine are out of scope.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,14 +18,14 @@ use super::{Source, SourceKind};
 use crate::config::SLOT_ALIGN_BYTES;
 use crate::sys::{self, FileExtent};
 
-/// Most devices and files below each other: more than that is a cycle.
+/// Most layers of devices and files: more than that is a cycle.
 const LAYERS_MAX: u32 = 8;
 
 /// Checks that direct reads of `source` reach a device.
 ///
 /// # Errors
 ///
-/// Why they do not, or why that is not known.
+/// Why they do not, or why that is unknown.
 pub(crate) fn check(source: &Source, storage: Storage, file_system: &str) -> Result<(), String> {
     check_layer(source, storage, file_system, LAYERS_MAX)
 }
@@ -85,8 +85,8 @@ fn file(source: &Source, file_system: &str) -> Result<(), String> {
     }
 }
 
-/// For a file system that reports for each file whether it offers direct I/O: `STATX_DIOALIGN` is 0
-/// if reads would go through the page cache.
+/// For a file system that reports for each file whether it supports direct I/O: `STATX_DIOALIGN` is
+/// 0 if reads would use the page cache.
 fn offers(stat: &Statx, why_not: &str) -> Result<(), String> {
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return Err("this kernel does not report which files have direct I/O (it needs Linux 6.1)"
@@ -98,9 +98,9 @@ fn offers(stat: &Statx, why_not: &str) -> Result<(), String> {
     }
 }
 
-/// btrfs reads compressed and inline extents through the page cache, and requests that are not whole
-/// sectors of its own (`btrfs_dio_iomap_begin` and `check_direct_IO` of Linux 6.18). Also requests
-/// into memory whose pages do not exist yet: `plan/engine.rs` chooses pinned memory for that reason.
+/// btrfs reads compressed and inline extents through the page cache, and requests that are not
+/// whole sectors of its own (`btrfs_dio_iomap_begin` and `check_direct_IO` of Linux 6.18). Also
+/// requests into pages that do not exist yet: hence the pinned memory in `plan/engine.rs`.
 fn btrfs(file: &File) -> Result<(), String> {
     let sector_bytes = fstatfs(file).map_or(0, |stat| stat.f_bsize);
     if sector_bytes as u64 > SLOT_ALIGN_BYTES.into() {
@@ -127,7 +127,7 @@ fn btrfs(file: &File) -> Result<(), String> {
     }
 }
 
-/// Numbers of the devices of a btrfs.
+/// Returns the device numbers of a btrfs.
 fn btrfs_devices(file: &File) -> io::Result<Vec<u64>> {
     let folder = format!("/sys/fs/btrfs/{}/devices", sys::btrfs_uuid(file)?);
     let devices: io::Result<Vec<u64>> =
@@ -138,7 +138,7 @@ fn btrfs_devices(file: &File) -> io::Result<Vec<u64>> {
     }
 }
 
-/// The number in a sysfs file `dev`: `MAJOR:MINOR`.
+/// Parses the number in a sysfs file `dev`: `MAJOR:MINOR`.
 fn device_number(path: &Path) -> io::Result<u64> {
     let text = fs::read_to_string(path)?;
     let number = text.trim().split_once(':').and_then(|(major, minor)| {
@@ -147,7 +147,7 @@ fn device_number(path: &Path) -> io::Result<u64> {
     number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Checks that a device stores its content itself, and so do the devices that it consists of.
+/// Checks that a device stores its content itself, as do the devices that it consists of.
 fn device(number: u64, layers_left: u32) -> Result<(), String> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let Some(layers_left) = layers_left.checked_sub(1) else {
@@ -174,8 +174,8 @@ fn device(number: u64, layers_left: u32) -> Result<(), String> {
     if is_numbered("loop") {
         return loop_device(disk, &name, layers_left);
     }
-    // Drivers of disks, and of devices made of disks (LVM, encryption, RAID), but not of programs
-    // (ublk) or of file systems with caches of their own (ZFS volumes).
+    // Drivers of disks, and of devices made of disks (LVM, encryption, RAID), but not of user-space
+    // drivers (ublk) or of file systems with their own caches (ZFS volumes).
     let drivers = ["nvme", "mmcblk", "pmem", "sd", "vd", "xvd", "hd", "sr", "dm-", "md"];
     if !drivers.into_iter().any(|driver| name.starts_with(driver)) {
         return Err(format!("it is not known whether {name} stores its content itself"));
@@ -202,7 +202,7 @@ fn is_backing(source: &Source, name: &str) -> bool {
     }
 }
 
-/// A loop device is as good as its backing file, if it reads that with direct I/O.
+/// Checks a loop device: it is as good as its backing file, if it reads that with direct I/O.
 fn loop_device(disk: &Path, name: &str, layers_left: u32) -> Result<(), String> {
     let attribute = |file: &str| fs::read(disk.join("loop").join(file)).unwrap_or_default();
     if attribute("dio").trim_ascii() != b"1" {

@@ -1,4 +1,4 @@
-//! The block device under a source: what sysfs says of it, and how fast it answers.
+//! The block device under a source: its attributes in sysfs, and its response time.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,19 +11,19 @@ use super::Source;
 use crate::config::SLOT_ALIGN_BYTES;
 use crate::sys;
 
-/// The folder of a block device in sysfs, or of the device that a partition is on.
+/// The sysfs folder of a block device, or of the device that contains a partition.
 pub(super) struct Queue(Option<String>);
 
 impl Queue {
     pub(super) fn of(device: u64) -> Queue {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        // Major 0 is no device: btrfs, overlayfs and others make up a number for each mount.
+        // Major 0 is not a device: btrfs, overlayfs and others invent a number for each mount.
         Queue((major != 0).then(|| format!("/sys/dev/block/{major}:{minor}")))
     }
 
     /// Whether the device belongs to a driver of real disks, by the majors in the kernel's
     /// `admin-guide/devices.txt` (IDE, SCSI). Other drivers report any device as rotational, which
-    /// counts for nothing unless it is confirmed by a measurement.
+    /// is ignored unless a measurement confirms it.
     pub(super) fn is_plain_disk(device: u64) -> bool {
         matches!(rustix::fs::major(device), 3 | 8 | 22 | 65..=71 | 128..=135)
     }
@@ -35,8 +35,8 @@ impl Queue {
         text.ok()?.trim().parse().ok()
     }
 
-    /// Whether completions can be polled for. Elsewhere a request of a polled ring may never end, and
-    /// its process with it.
+    /// Checks that completions can be polled. Otherwise a request of a polled ring may never end,
+    /// nor its process.
     pub(super) fn has_poll_queues(&self) -> Result<(), String> {
         match self.read("io_poll") {
             Some(1..) => Ok(()),
@@ -52,8 +52,8 @@ impl Queue {
     }
 }
 
-/// The source opened for direct reads, with their alignment in bytes (of offset, length and memory
-/// alike), or why direct reads are not available.
+/// Opens the source for direct reads. Returns the file and the alignment in bytes (of offset,
+/// length and memory alike), or why direct reads are not available.
 pub(super) fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32), String> {
     let stat = statx(source.file(), "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let known = stat.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
@@ -62,8 +62,8 @@ pub(super) fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32),
         return Err("the file system offers no direct I/O for this file".to_owned());
     }
     let file = source.reopen_direct().map_err(|e| format!("direct I/O refused at open: {e}"))?;
-    // If the file system does not tell (Linux before 6.1; btrfs, overlayfs and others still), the
-    // device does.
+    // If the file system does not report it (Linux before 6.1; btrfs, overlayfs and others still),
+    // use the device's.
     let align = known.or_else(|| queue.read("logical_block_size")).unwrap_or(4096);
     match align <= SLOT_ALIGN_BYTES {
         true => Ok((file, align)),
@@ -71,27 +71,28 @@ pub(super) fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32),
     }
 }
 
-/// A direct read of up to a page.
+/// Performs a direct read of up to a page.
 pub(super) fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
     let mut page = sys::Page::zeroed();
     let bytes = (bytes as usize).min(page.0.len());
     sys::pread_into(file.as_fd(), &mut page.0[..bytes], offset, 0)
 }
 
-/// Reported by default on virtio, Xen, nbd and loop devices and what is stacked on them. A disk turns
-/// once in 4 to 11 ms; a device that answers in under 1 ms is not rotational.
+/// Least seek time of a rotational device: a disk rotates once in 4 to 11 ms, while other devices
+/// answer in under 1 ms. Needed because virtio, Xen, nbd and loop devices, and devices stacked on
+/// them, are reported as rotational by default.
 pub(super) const SEEK_MIN: Duration = Duration::from_millis(1);
 
-/// Time of a scattered direct read within a file, of up to six.
+/// Measures scattered direct reads within a file, up to six.
 pub(super) fn seek_within(file: &File, len: u64) -> io::Result<Option<Duration>> {
-    // Neither the first nor the last blocks, and far from each other.
+    // Far from each other, and excluding the first and the last blocks.
     seek_time([5, 1, 3, 6, 2, 4].map(|part| {
         let offset = (len / 7 * part) / 4096 * 4096;
         move || timed(|| direct_read(file, offset, 4096))
     }))
 }
 
-/// Time of a direct read of files that lie far from each other.
+/// Measures direct reads of files that are far from each other.
 pub(super) fn seek_between(files: &[Source], align: u32) -> io::Result<Option<Duration>> {
     seek_time(files.iter().map(|source| {
         move || {
@@ -107,10 +108,10 @@ fn timed(read: impl FnOnce() -> io::Result<usize>) -> io::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// The second shortest of the times of reads. No more reads are made after two that were shorter than
-/// any seek. (The median of three measures other work on the machine: with 8 busy threads on two
-/// processors a virtual SSD was taken for a rotational disk in 6 of 25 runs, and with this in none.
-/// With 20 busy threads it was 10 to 15, and is 8.)
+/// Returns the second shortest time. Stops after two reads that were shorter than any seek. (The
+/// median of three measures other work on the machine: with 8 busy threads on two processors a
+/// virtual SSD was taken for a rotational disk in 6 of 25 runs, and with this in none. With 20 busy
+/// threads it was 10 to 15, and is 8.)
 fn seek_time(
     reads: impl IntoIterator<Item = impl FnOnce() -> io::Result<Duration>>,
 ) -> io::Result<Option<Duration>> {

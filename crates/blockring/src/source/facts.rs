@@ -1,6 +1,6 @@
 //! The facts that a plan depends on: file system, device, direct I/O, residency.
 //!
-//! Gathering them never fails: a fact that the system does not tell is `None` or carries the reason.
+//! Gathering them never fails: a fact that is not available is `None` or contains the reason.
 
 use std::fs::File;
 use std::io;
@@ -26,26 +26,26 @@ pub(crate) struct Facts {
     pub(crate) resident: Option<f64>,
     /// Alignment of direct reads in bytes, or why they are not available.
     pub(crate) direct: Result<u32, String>,
-    /// What `queue/rotational` reports; `None` if it is not there or means nothing.
+    /// Value of `queue/rotational`; `None` if it is missing or meaningless.
     pub(crate) rotational: Option<bool>,
-    /// Time of scattered direct reads of 4 KiB, the second shortest of several. Measured only if the
-    /// device is reported as rotational.
+    /// Time of scattered direct reads of 4 KiB, the second shortest of several. Measured only if
+    /// the device is reported as rotational.
     pub(crate) seek: Option<Duration>,
-    /// Why `RWF_DONTCACHE` cannot be used. Known only if it may be needed.
+    /// Why `RWF_DONTCACHE` cannot be used. Determined only if it may be needed.
     pub(crate) dontcache: Result<(), String>,
-    /// Why direct reads might not reach the device. Known only if that is required.
+    /// Why direct reads might not reach the device. Determined only if that is required.
     pub(crate) bypass: Result<(), String>,
-    /// Why the device cannot be polled. Known only if that is required.
+    /// Why the device cannot be polled. Determined only if that is required.
     pub(crate) poll_queues: Result<(), String>,
 }
 
-/// Length that many files are planned for, in bytes: as if each were long.
+/// Length assumed for each of many files, in bytes.
 const MANY_BYTES: u64 = 1 << 30;
 
 impl Facts {
-    /// Gathers the facts of one source. Takes some 20 system calls, and three small reads of the
-    /// device if it is reported as rotational. An explicit cache mode is always examined; otherwise
-    /// `dontcache` is only if there is no direct I/O, since examining it may read a page.
+    /// Gathers the facts of one source. Takes about 20 system calls, and three small reads of the
+    /// device if it is reported as rotational. An explicit cache mode is always examined;
+    /// `dontcache` otherwise only if there is no direct I/O, because examining it may read a page.
     pub(crate) fn of(source: &Source, len: u64, config: &Config) -> Facts {
         let (file_system, storage) = match source.kind() {
             SourceKind::BlockDevice => ("a block device", Storage::Local),
@@ -55,7 +55,8 @@ impl Facts {
         let mut facts = Facts::new(source, len, (file_system, storage), resident);
         let is_resident = facts.resident.is_some_and(|part| part >= 1.0);
         if is_resident && matches!(config.explicit_cache(), None | Some(CacheMode::Buffered)) {
-            // The device will not be read, and examining it takes longer (0.3 ms) than a small file.
+            // The device will not be read, and examining it takes longer (0.3 ms) than a small
+            // file.
             facts.direct = Err("not examined, since all is in the page cache".to_owned());
             return facts;
         }
@@ -71,9 +72,9 @@ impl Facts {
         facts
     }
 
-    /// Gathers the facts of a device for many of its files, as if each were long and not in the page
-    /// cache. `samples`: some of the files, none of them empty, and far from each other, which shows
-    /// best whether the device is rotational.
+    /// Gathers the facts of a device for many of its files, as if each were long and not in the
+    /// page cache. `samples`: some of the files, none of them empty, and far from each other, which
+    /// best shows whether the device is rotational.
     ///
     /// # Panics
     ///
@@ -112,9 +113,9 @@ impl Facts {
         }
     }
 
-    /// `first_reads`: makes the first direct reads, given their alignment, and returns how long they
-    /// took on a device that is reported as rotational. That a file could be opened for direct reads
-    /// proves little (overlayfs may refuse the read instead).
+    /// `first_reads`: performs the first direct reads, given their alignment, and returns their
+    /// duration on a device that is reported as rotational. That a file could be opened for direct
+    /// reads proves little (overlayfs may refuse the read instead).
     fn examine_device(
         &mut self,
         source: &Source,
@@ -131,7 +132,7 @@ impl Facts {
                     Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
                         Err("direct I/O refused at the first read".to_owned())
                     }
-                    // Any other failure, the run will meet and report.
+                    // Any other failure will be reported by the run.
                     _ => {
                         self.seek = seek.ok().flatten();
                         Ok(align)
@@ -154,7 +155,7 @@ impl Facts {
         }
     }
 
-    /// Notes that direct reads do not fit what is to be read.
+    /// Records that direct reads do not suit the bytes to be read.
     pub(crate) fn misalign(&mut self, source: &Source, what: &str, align: u32) {
         self.direct = Err(format!("{what}, which is no multiple of {align}"));
         self.dontcache = dontcache(source.file());
@@ -166,8 +167,8 @@ impl Facts {
     }
 }
 
-/// Requests one byte without waiting: a kernel or file system without the flag refuses it before it
-/// looks for the byte.
+/// Checks for `RWF_DONTCACHE` by requesting one byte without waiting: a kernel or file system
+/// without the flag refuses it before it looks for the byte.
 pub(crate) fn dontcache(file: &File) -> Result<(), String> {
     let flags = sys::RWF_DONTCACHE | libc::RWF_NOWAIT;
     match sys::pread_into(file.as_fd(), &mut [0], 0, flags) {

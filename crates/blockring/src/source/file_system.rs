@@ -1,4 +1,4 @@
-//! The file system of a file: its name, where its bytes come from, and whether it knows file sizes.
+//! The file system of a file: its name, the source of its bytes, and whether it reports sizes.
 
 use std::fs::File;
 
@@ -17,9 +17,9 @@ pub(crate) enum Storage {
     Network,
     /// A program on this machine.
     Fuse,
-    /// The kernel makes the bytes up when they are read, and file sizes mean nothing.
+    /// The kernel generates the bytes when they are read, and file sizes are meaningless.
     Pseudo,
-    /// Another file system, and nothing tells which.
+    /// Another file system, and it is unknown which.
     Unknown,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn is_fuse(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stat| stat.f_type as u32 == FUSE)
 }
 
-/// Name and storage of a file's file system, by the magic numbers of `linux/magic.h` and of the file
-/// systems' own headers.
+/// Returns the name and storage of a file's file system, by the magic numbers of `linux/magic.h`
+/// and of the file systems' own headers.
 pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
     let Ok(stat) = fstatfs(file) else {
         return ("an unknown file system", Storage::Local);
@@ -80,7 +80,7 @@ pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
         0x6573_5543 => ("fusectl", Storage::Pseudo),
         0x6759_6969 => ("rpc_pipefs", Storage::Pseudo),
         0xABBA_1974 => ("xenfs", Storage::Pseudo),
-        // Without a device of its own it may pass reads on, too.
+        // Without its own device it may also pass reads on.
         _ if rustix::fs::fstat(file).is_ok_and(|stat| rustix::fs::major(stat.st_dev) == 0) => {
             ("an unknown file system", storage_below(file))
         }
@@ -88,11 +88,11 @@ pub(crate) fn file_system(file: &File) -> (&'static str, Storage) {
     }
 }
 
-/// Storage of a file that its file system takes from another one. Which one is not known: the paths
-/// of an overlay's layers (`lowerdir=` in mountinfo) are those of the process that mounted it, and
-/// mean nothing in a container. But the file can be asked for its extents on the device, and the file
-/// system below answers: those on disks do, while FUSE, 9P, NFS and file systems in memory do not.
-/// (Nor do SquashFS and ZFS, which are read well without direct I/O.)
+/// Returns the storage of a file that its file system takes from another one. Which one is unknown:
+/// the paths of an overlay's layers (`lowerdir=` in mountinfo) are those of the process that
+/// mounted it, and are meaningless in a container. But the extents of the file on the device can be
+/// requested, and the file system below answers: those on disks do, while FUSE, 9P, NFS and file
+/// systems in memory do not. (Nor do SquashFS and ZFS, which read well without direct I/O.)
 fn storage_below(file: &File) -> Storage {
     match sys::reports_extents(file) {
         true => Storage::Local,
@@ -100,7 +100,7 @@ fn storage_below(file: &File) -> Storage {
     }
 }
 
-/// Bytes of a block of a file's file system if that is a power of two, otherwise 1.
+/// Returns the block size of a file's file system in bytes if it is a power of two, otherwise 1.
 pub(crate) fn file_system_block_bytes(file: &File) -> u32 {
     let bytes = fstatfs(file).map_or(1, |stat| stat.f_bsize);
     u32::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(1)

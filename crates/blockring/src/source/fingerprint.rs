@@ -1,4 +1,4 @@
-//! Whether a file is still what it was: what `stat` reports that changes when a file does.
+//! Change detection: the values reported by `stat` that change when a file does.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ pub struct Fingerprint {
     pub mode: u32,
     /// Length in bytes.
     pub len: u64,
-    /// Last modification of its content, unless a process set another time.
+    /// Last modification of its content, unless a process set it to another time.
     pub mtime: (i64, i64),
     /// Last change of its content or its attributes.
     pub ctime: (i64, i64),
@@ -31,10 +31,10 @@ impl Fingerprint {
         }
     }
 
-    /// How the open file differs from this; `None` if it does not.
+    /// Returns how the open file differs from this; `None` if it does not.
     ///
-    /// Since Linux 6.13 every write that follows a `stat` moves the times. Before, two events within
-    /// one clock tick (1 to 10 ms) may share a time.
+    /// Since Linux 6.13 every write that follows a `stat` changes the times. Before, two events
+    /// within one clock tick (1 to 10 ms) may have the same time.
     pub(super) fn change(&self, file: &File) -> Result<Option<Change>, ErrorKind> {
         let now = match rustix::fs::fstat(file) {
             Ok(stat) => Fingerprint::of(&stat),
@@ -47,7 +47,7 @@ impl Fingerprint {
         Ok(match () {
             () if to < from => Some(Change::Shrank { from, to }),
             () if to > from => Some(Change::Grew { from, to }),
-            // Files in /proc report no length, and times that mean nothing.
+            // Files in /proc report no length, and meaningless times.
             () if from == 0 || now == *self => None,
             () if now.mtime != self.mtime => Some(Change::Rewritten),
             () => Some(Change::StatusChanged),

@@ -1,6 +1,6 @@
-//! What an input is: opening it, its kind and length, and whether it changed while it was read.
+//! Inputs: opening a source, its kind and length, and whether it changed while it was read.
 //!
-//! The facts that cost more (file system, residency, alignment, device) are gathered in `facts.rs`,
+//! The more expensive facts (file system, residency, alignment, device) are gathered in `facts.rs`,
 //! only when there is a choice to make.
 
 pub(crate) mod advise;
@@ -32,7 +32,7 @@ use crate::sys;
 pub enum SourceKind {
     /// A regular file.
     File,
-    /// A block device. Its length is that of the device; nothing shows whether it changed.
+    /// A block device. Its length is that of the device; changes cannot be detected.
     BlockDevice,
     /// A pipe or FIFO.
     Pipe,
@@ -45,7 +45,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// The name in messages, with its article.
+    /// Returns the name in messages, with its article.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             SourceKind::File => "a regular file",
@@ -57,7 +57,7 @@ impl SourceKind {
         }
     }
 
-    /// Whether any byte can be read at any time, so that it can be read by extents.
+    /// Whether any byte can be read at any time, so that the source can be read by extents.
     pub(crate) const fn is_seekable(self) -> bool {
         matches!(self, SourceKind::File | SourceKind::BlockDevice)
     }
@@ -69,10 +69,10 @@ impl fmt::Display for SourceKind {
     }
 }
 
-/// Who else uses the open file description of a source.
+/// Other users of the open file description of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Description {
-    /// Perhaps another process or the caller: its flags are left alone.
+    /// Possibly another process or the caller: its flags are not changed.
     Shared,
     /// Only this source.
     Exclusive,
@@ -87,15 +87,15 @@ pub struct Source {
     path: PathBuf,
     kind: SourceKind,
     len: u64,
-    /// Device number: of the file system that holds a file, or of the device a device file names.
+    /// Device number: of the file system of a file, or of the device that a device file names.
     device: u64,
     fingerprint: Fingerprint,
     /// Where reading starts, in bytes.
     start: u64,
-    /// There is nothing left of a regular file or device, but more may come: it is read as a stream.
+    /// Nothing is left of a file or device, but more may be appended: it is read as a stream.
     is_at_end: bool,
     description: Description,
-    /// Opened by its path, not just named by it.
+    /// Whether it was opened by its path, not just named by it.
     is_at_path: bool,
 }
 
@@ -113,8 +113,9 @@ impl Source {
     }
 
     /// Wraps a file that is already open for reading, to be read from its file position to its end.
-    /// `name` is its name in messages. The position and the flags of the open file description, which
-    /// other processes may share, do not change, except that reading a stream moves its position.
+    /// `name` is its name in messages. The position and the flags of the open file description,
+    /// which other processes may share, are unchanged, except that reading a stream moves its
+    /// position.
     ///
     /// # Errors
     ///
@@ -122,7 +123,7 @@ impl Source {
     pub fn from_file(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
         let mut source = Source::new(file, name.as_ref())?;
         if source.kind.is_seekable() {
-            // If the position is not available, it is the start.
+            // If the position is not available, assume the start.
             source.start = rustix::fs::tell(&source.file).unwrap_or(0);
             // Bytes may be appended from now on.
             source.is_at_end = source.start > 0 && source.start >= source.len;
@@ -174,8 +175,8 @@ impl Source {
     }
 
     /// Wraps a file that nothing else uses, so that its open file description can be switched to
-    /// direct I/O: that saves opening it again. `opened`: [`CacheMode::Direct`] if it was opened with
-    /// `O_DIRECT`.
+    /// direct I/O instead of opening it again. `opened`: [`CacheMode::Direct`] if it was opened
+    /// with `O_DIRECT`.
     ///
     /// # Errors
     ///
@@ -192,43 +193,43 @@ impl Source {
         Ok(Source { description, ..Source::new(file, name.as_ref())? })
     }
 
-    /// The name it was opened with.
+    /// Returns the name it was opened with.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its kind.
+    /// Returns its kind.
     pub fn kind(&self) -> SourceKind {
         self.kind
     }
 
-    /// Length in bytes, as reported at the opening; `None` if it is read as a stream. Files of pseudo
-    /// file systems such as `/proc` report lengths that mean nothing, often 0: they are read to their
-    /// real end.
+    /// Returns the length in bytes, as reported at the opening; `None` if it is read as a stream.
+    /// Files of pseudo file systems such as `/proc` report meaningless lengths, often 0: they are
+    /// read to their real end.
     #[expect(clippy::len_without_is_empty, reason = "a file in /proc of length 0 is not empty")]
     pub fn len(&self) -> Option<u64> {
         (self.kind.is_seekable() && !self.is_at_end).then_some(self.len)
     }
 
-    /// Where reading starts, in bytes: the file position of a file that was
-    /// [already open](Source::from_file), 0 for others.
+    /// Returns where reading starts, in bytes: the file position of a file that was [already
+    /// open](Source::from_file), 0 for others.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The device number (`st_dev`) of the file system that holds a file, or of the device that a
-    /// device file names.
+    /// Returns the device number (`st_dev`) of the file system that contains a file, or of the
+    /// device that a device file names.
     pub fn device(&self) -> u64 {
         self.device
     }
 
-    /// Its fingerprint at the opening.
+    /// Returns its fingerprint at the opening.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Start of the file's first extent on its device, in bytes; `None` if the file system does not
-    /// tell, or nothing has been written to the device yet.
+    /// Returns the start of the file's first extent on its device, in bytes; `None` if the file
+    /// system does not report it, or nothing has been written to the device yet.
     pub fn physical_offset(&self) -> Option<u64> {
         let mut offset = None;
         let visit = |extent: sys::FileExtent| {
@@ -239,16 +240,16 @@ impl Source {
         offset
     }
 
-    /// Share of its bytes in the page cache, 0 to 1, sampled if it is long; `None` if the kernel does
-    /// not tell, or it has no length.
+    /// Returns the share of its bytes in the page cache, 0 to 1, sampled if it is long; `None` if
+    /// the kernel does not report it, or the source has no length.
     pub fn resident(&self) -> Option<f64> {
         residency::resident(&self.file, self.len().filter(|len| *len > 0)?)
     }
 
-    /// Compares size, modification time and change time with those at the opening, as a run does at its
-    /// end. A block device or a stream has none that would tell. Since Linux 6.13 every write that
-    /// follows a `stat` moves the times; before, two events within one clock tick (1 to 10 ms) may share
-    /// a time.
+    /// Compares size, modification time and change time with those at the opening, as a run does at
+    /// its end. Changes of a block device or a stream cannot be detected. Since Linux 6.13 every
+    /// write that follows a `stat` changes the times; before, two events within one clock tick (1
+    /// to 10 ms) may have the same time.
     ///
     /// # Errors
     ///
@@ -257,7 +258,7 @@ impl Source {
         self.unchanged().map_err(|kind| Error::new(&self.path, kind))
     }
 
-    /// Whether the kernel makes its bytes up when they are read, so that its length means nothing.
+    /// Whether the kernel generates its bytes on reads, so that its length is meaningless.
     pub fn is_pseudo(&self) -> bool {
         // (Such a file system has no device.)
         self.kind == SourceKind::File
@@ -274,7 +275,7 @@ impl Source {
             return Ok(());
         }
         let Some(change) = self.fingerprint.change(&self.file)? else { return Ok(()) };
-        // Of more interest: the path leads to another file now, or to nothing.
+        // Report the more specific change: the path now leads to another file, or to nothing.
         let change = match rustix::fs::stat(&self.path) {
             _ if !self.is_at_path => change,
             Ok(now) if (now.st_dev, now.st_ino) != (self.device, self.fingerprint.inode) => {
@@ -286,9 +287,9 @@ impl Source {
         Err(ErrorKind::Changed(change))
     }
 
-    /// The end of a run: good only if the source is still what it was. `probes_end`: all of it was read,
-    /// and its file system may misreport its length. An error that a change would explain is replaced
-    /// by the change.
+    /// Ends a run, which succeeds only if the source is unchanged. `probes_end`: all of it was
+    /// read, and its file system may misreport its length. An error that a change explains is
+    /// replaced by the change.
     pub(crate) fn finish(
         &self,
         result: Result<(), ErrorKind>,
@@ -297,7 +298,7 @@ impl Source {
         let probe = || if probes_end { self.probe_end() } else { Ok(()) };
         match result.and_then(|()| probe()) {
             Ok(()) => self.unchanged(),
-            // The bytes ended early, or there were more: either the file changed, or its length is
+            // The bytes ended early, or there were more: the file changed, or its length is
             // misreported.
             Err(ErrorKind::Changed(
                 Change::Shrank { to: found, .. } | Change::Grew { to: found, .. },
@@ -305,7 +306,7 @@ impl Source {
                 let stated = self.fingerprint.len;
                 self.unchanged().and(Err(ErrorKind::Length { stated, found }))
             }
-            // A page is gone from under a mapping: the file was truncated, and may have grown again.
+            // A page of a mapping is gone: the file was truncated, and may have grown again.
             Err(ErrorKind::Read { offset, len, precision, error })
                 if error.raw_os_error() == Some(libc::EFAULT) =>
             {
@@ -315,15 +316,15 @@ impl Source {
         }
     }
 
-    /// Whether its file system may misreport its length: the content comes from a program (FUSE), from
-    /// another machine, or from a layer below. The kernel's own file systems on disks read exactly to
-    /// the length that they report.
+    /// Whether its file system may misreport its length: the content comes from a program (FUSE),
+    /// from another machine, or from a layer below. The kernel's own file systems on disks read
+    /// exactly up to the length that they report.
     pub(crate) fn may_misreport_length(&self) -> bool {
         let is_exact = || rustix::fs::major(self.device) != 0 && !file_system::is_fuse(&self.file);
         self.kind == SourceKind::File && !is_exact()
     }
 
-    /// Reads on from the reported end: there must be nothing.
+    /// Reads past the reported end, where there must be nothing.
     fn probe_end(&self) -> Result<(), ErrorKind> {
         let len = self.fingerprint.len;
         let mut page = sys::Page::zeroed();
@@ -340,13 +341,13 @@ impl Source {
                 let to = offset + n as u64;
                 Err(ErrorKind::Changed(Change::Grew { from: len, to }))
             }
-            // An error beyond the end is not an error of the file.
+            // An error past the end is not an error of the file.
             _ => Ok(()),
         }
     }
 
-    /// Whether reads of its own open file description are direct, or can be made so. Others must be
-    /// reopened.
+    /// Makes reads of its own open file description direct, if they are not yet. `None`: it may be
+    /// shared, so the file must be reopened.
     pub(crate) fn make_direct(&mut self) -> Option<io::Result<()>> {
         match self.description {
             Description::Shared => None,
@@ -361,22 +362,22 @@ impl Source {
         }
     }
 
-    /// Checks that direct reads of it reach its device.
+    /// Checks that its direct reads reach its device.
     pub(crate) fn check_bypass(&self, storage: Storage, file_system: &str) -> Result<(), String> {
         bypass::check(self, storage, file_system)
     }
 
-    /// Whether its own open file description reads directly.
+    /// Whether reads of its own open file description are direct.
     pub(crate) fn is_direct(&self) -> bool {
         self.description == Description::ExclusiveDirect
     }
 
-    /// Opens the same inode again, with `O_DIRECT`. (A path may lead to another file by now.)
+    /// Opens the same inode again, with `O_DIRECT`. (The path may lead to another file by now.)
     pub(crate) fn reopen_direct(&self) -> io::Result<File> {
         self.reopen_with(OFlags::DIRECT)
     }
 
-    /// Opens the same inode again, with a file position of its own.
+    /// Opens the same inode again, with its own file position.
     pub(crate) fn reopen(&self) -> io::Result<File> {
         self.reopen_with(OFlags::empty())
     }

@@ -1,4 +1,4 @@
-//! How much of a file is in the page cache.
+//! The share of a file that is in the page cache.
 
 use std::fs::File;
 use std::io;
@@ -8,16 +8,15 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::sys;
 
-/// Windows that are sampled to tell how much of a large file is resident, and their size in bytes.
+/// Windows sampled to estimate how much of a large file is resident, and their size in bytes.
 ///
-/// `cachestat` of a whole 1 GiB file took 0.07 ms if all of it was resident, but 20 ms just after it
-/// was evicted (the kernel looks at every shadow entry). 64 windows of 64 KiB take under 0.1 ms in
-/// either case.
+/// `cachestat` of a whole 1 GiB file took 0.07 ms if all of it was resident, but 20 ms right after
+/// its eviction (the kernel visits every shadow entry). 64 windows of 64 KiB always take < 0.1 ms.
 const WINDOWS: u64 = 64;
 const WINDOW_BYTES: u64 = 64 << 10;
 
-/// Share of the bytes that are in the page cache, 0 to 1: sampled in evenly spread windows, or all of
-/// a small file. `None` if the kernel does not tell.
+/// Returns the share of the bytes that are in the page cache, 0 to 1: sampled in evenly spaced
+/// windows, or exact for a small file. `None` if the kernel does not report it.
 pub(crate) fn resident(file: &File, len: u64) -> Option<f64> {
     let (windows, window_bytes) = match len <= WINDOWS * WINDOW_BYTES {
         true => (1, len),
@@ -36,19 +35,19 @@ pub(crate) fn resident(file: &File, len: u64) -> Option<f64> {
     }
 }
 
-/// The same for a small file, by one system call. `None` if the file belongs to another user or the
-/// kernel is older than 6.5.
+/// The same for a small file, with one system call. `None` if the file belongs to another user or
+/// the kernel is older than 6.5.
 pub(crate) fn resident_small(file: &File, len: u64) -> Option<f64> {
     let pages = len.div_ceil(rustix::param::page_size() as u64);
     let cached = sys::cached_pages(file, 0, len).ok()?;
     Some((cached as f64 / pages as f64).min(1.0))
 }
 
-/// Share of `starts` whose byte can be read without waiting for the device.
+/// Returns the share of `starts` at which a byte can be read without waiting for the device.
 ///
-/// (`mincore` claims that every page of another user's file is resident.)
+/// (`mincore` reports every page of another user's file as resident.)
 fn resident_by_reading(file: &File, starts: impl Iterator<Item = u64>) -> Option<f64> {
-    // A miss starts read-ahead, which would make resident the pages that are being asked about.
+    // A miss starts read-ahead, which would make the sampled pages resident.
     fadvise(file, 0, None, Advice::Random).ok()?;
     let (mut hits, mut looks) = (0_u32, 0_u32);
     for start in starts {

@@ -9,7 +9,7 @@ use std::{process, ptr};
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// `struct iocb`: one request. The kernel copies it when it is submitted.
+/// `struct iocb`: one request. The kernel copies it on submission.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Control {
@@ -31,7 +31,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// A read of `len` bytes at `offset`. `event`: an eventfd to be raised when it completes.
+    /// Creates a read of `len` bytes at `offset`. `event`: an eventfd to signal on completion.
     pub(crate) fn read(
         slot: u32,
         fd: BorrowedFd<'_>,
@@ -49,7 +49,7 @@ impl Control {
             fd: fd.as_raw_fd(),
             buffer: buffer.expose_provenance() as u64,
             len: len.into(),
-            // The kernel refuses a negative one.
+            // The kernel rejects a negative offset.
             offset: offset as i64,
             reserved: 0,
             flags: if event.is_some() { IOCB_FLAG_RESFD } else { 0 },
@@ -57,13 +57,13 @@ impl Control {
         }
     }
 
-    /// The slot of the request.
+    /// Returns the slot of the request.
     pub(crate) fn slot(&self) -> u32 {
         self.data as u32
     }
 }
 
-/// `struct io_event`: the end of a request.
+/// `struct io_event`: the completion of a request.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Event {
@@ -74,43 +74,43 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The slot of the request.
+    /// Returns the slot of the request.
     pub(crate) fn slot(&self) -> u32 {
         self.data as u32
     }
 
-    /// Bytes read, or the kernel's error.
+    /// Returns the number of bytes read, or the kernel's error.
     pub(crate) fn result(&self) -> io::Result<u32> {
         match self.result {
-            // A u32 went in.
+            // It fits, because the requested length is a u32.
             n @ 0.. => Ok(n as u32),
             errno => Err(io::Error::from_raw_os_error(-errno as i32)),
         }
     }
 }
 
-/// Contexts for reuse. Destroying one takes 33 ms here, because the kernel waits for a grace period
-/// (RCU): as long as a hundred small files. So contexts are kept until the process ends.
+/// Contexts for reuse. Destroying one takes 33 ms here, because the kernel waits for an RCU grace
+/// period: as long as a hundred small files. So contexts are kept until the process ends.
 static SPARE: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 
-/// Most contexts that are kept, and their largest depth: all processes share `fs.aio-max-nr` requests.
+/// Most contexts kept, and their largest depth: all processes share `fs.aio-max-nr` requests.
 const SPARE_MAX: usize = 16;
 const SPARE_DEPTH_MAX: u32 = 1024;
 
-/// Smallest depth of a context, so that one made as a test serves for reading.
+/// Smallest depth of a context, so that one created to test availability can be reused for reading.
 const DEPTH_MIN: u32 = 128;
 
 /// An `aio_context_t`.
 pub(crate) struct Context {
     id: usize,
     depth: u32,
-    /// The process that made it: a forked child does not inherit its parent's contexts.
+    /// The process that created it: a forked child does not inherit its parent's contexts.
     process: u32,
     leaked: bool,
 }
 
 impl Context {
-    /// A context for `depth` requests.
+    /// Returns a context for `depth` requests.
     pub(crate) fn new(depth: u32) -> io::Result<Context> {
         let depth = depth.max(DEPTH_MIN);
         let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +120,7 @@ impl Context {
         }
         match Context::set_up(depth) {
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && !spare.is_empty() => {
-                // The spare contexts of this process may use them up.
+                // The spare contexts of this process may have used up the limit.
                 spare.drain(..).for_each(Context::destroy);
                 Context::set_up(depth)
             }
@@ -145,13 +145,13 @@ impl Context {
         self.leaked = true;
     }
 
-    /// Submits some of `controls`, from the first on, and returns how many. An error concerns the first.
+    /// Submits the first few of `controls`, and returns how many. An error concerns the first.
     ///
     /// # Safety
     ///
-    /// The memory that each names must be valid for writes until it has completed.
+    /// The memory of each request must be valid for writes until it has completed.
     pub(crate) unsafe fn submit(&self, controls: &mut [Control]) -> io::Result<usize> {
-        // As many as fit on the stack: the caller comes back for the others.
+        // As many as fit on the stack: the caller submits the others afterwards.
         let mut pointers = [ptr::null_mut::<Control>(); 64];
         let n = controls.len().min(pointers.len());
         for (pointer, control) in pointers.iter_mut().zip(controls) {
@@ -164,7 +164,7 @@ impl Context {
         }
     }
 
-    /// Waits for `least` completions and returns all there are, as far as `events` has room.
+    /// Waits for `least` completions and returns all available ones that fit in `events`.
     pub(crate) fn events<'a>(
         &self,
         least: usize,
@@ -188,8 +188,7 @@ impl Context {
         }
     }
 
-    /// Leaks the context: a request is in flight that may never end, and destroying it would wait for
-    /// that.
+    /// Leaks the context: a request in flight may never end, and destroying it would wait.
     pub(crate) fn leak(&mut self) {
         self.leaked = true;
     }

@@ -13,10 +13,10 @@ use std::time::Duration;
 /// From `linux/fs.h`.
 const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
 
-/// `cachestat(2)` (since Linux 6.5): the same number on every architecture but Alpha.
+/// `cachestat(2)` (since Linux 6.5); the number is the same on every architecture except Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Length of a block device in bytes.
+/// Returns the length of a block device in bytes.
 pub(crate) fn block_device_bytes(device: &File) -> io::Result<u64> {
     let mut bytes = 0_u64;
     // SAFETY: BLKGETSIZE64 writes one u64 through its argument.
@@ -26,7 +26,7 @@ pub(crate) fn block_device_bytes(device: &File) -> io::Result<u64> {
     }
 }
 
-/// Pages of `offset..offset + len` of a file that are in the page cache.
+/// Returns the number of pages of `offset..offset + len` of a file that are in the page cache.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ pub(crate) fn read_into(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usi
     }
 }
 
-/// The same with the flags of `preadv2`.
+/// `read` at the file position, with the flags of `preadv2`.
 pub(crate) fn read_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
     let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: the slice is valid for writes of its length. Offset -1 is the file position.
@@ -112,8 +112,8 @@ pub(crate) fn pread_into(
     unsafe { pread(fd, buffer.as_mut_ptr(), buffer.len(), offset, flags) }
 }
 
-/// Time that processors have been idle since the start of the system, over all of them (`/proc/stat`).
-/// `None` if that is hidden.
+/// Returns the time that processors have been idle since system start, over all of them
+/// (`/proc/stat`). `None` if it is not accessible.
 pub(crate) fn idle_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     // cpu USER NICE SYSTEM IDLE IOWAIT ...: in clock ticks.
@@ -123,10 +123,11 @@ pub(crate) fn idle_time() -> Option<Duration> {
     Some(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32)
 }
 
-/// `RWF_DONTCACHE` from `linux/fs.h` (since Linux 6.14): drop from the page cache what this read added.
+/// `RWF_DONTCACHE` from `linux/fs.h` (since Linux 6.14): drops what this read added to the page
+/// cache.
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
 
-/// Device and inode of the backing file of a loop device.
+/// Returns device and inode of the backing file of a loop device.
 pub(crate) fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
     /// `struct loop_info64` from `linux/loop.h`: 232 bytes that begin with these two numbers.
     #[repr(C)]
@@ -142,7 +143,7 @@ pub(crate) fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
     }
 }
 
-/// The UUID of a file's btrfs, as sysfs writes it.
+/// Returns the UUID of a file's btrfs, in the format of sysfs.
 pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
     /// `struct btrfs_ioctl_fs_info_args` from `linux/btrfs.h`: two numbers and the UUID, in 1 KiB.
     #[repr(C, align(8))]
@@ -174,7 +175,7 @@ pub(crate) struct FileExtent {
 }
 
 impl FileExtent {
-    /// Start on the device, in bytes.
+    /// Returns its start on the device, in bytes.
     pub(crate) fn physical(&self) -> u64 {
         self.physical
     }
@@ -214,16 +215,16 @@ const FS_IOC_FIEMAP: rustix::ioctl::Opcode =
     rustix::ioctl::opcode::read_write::<[u64; 4]>(b'f', 11);
 
 /// Whether the file system reports the extents of a file, which only file systems on devices do.
-/// Nothing is written to the device for it.
+/// Writes nothing to the device.
 pub(crate) fn reports_extents(file: &File) -> bool {
-    // `struct fiemap` without room for extents, so that they are counted, and for the first byte only.
+    // `struct fiemap` for the first byte, without room for extents, so that they are only counted.
     let mut map: [u64; 4] = [0, 1, 0, 0];
     // SAFETY: the kernel writes only to the header.
     unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, map.as_mut_ptr()) == 0 }
 }
 
-/// Calls `visit` for each extent of a file until it returns false. Data that has no extent yet is
-/// written to the device first.
+/// Calls `visit` for each extent of a file until it returns false. Delayed allocations are written
+/// to the device first.
 pub(crate) fn for_each_extent(
     file: &File,
     mut visit: impl FnMut(FileExtent) -> bool,
@@ -250,7 +251,7 @@ pub(crate) fn for_each_extent(
         let more = extents.iter().all(|extent| visit(*extent));
         match extents.last() {
             Some(last) if more && !last.is_last() => {
-                // Without progress this would never end.
+                // Without progress, the loop would be endless.
                 match last.logical.checked_add(last.len) {
                     Some(end) if end > start => start = end,
                     _ => return Err(io::Error::other("FIEMAP makes no progress")),

@@ -16,8 +16,7 @@ pub(crate) enum Class {
     BestEffort(u8),
 }
 
-/// A guard: this thread has another I/O priority, which threads that it starts inherit, until this is
-/// dropped.
+/// A guard: until its drop, this thread, and threads that it starts, have another I/O priority.
 pub(crate) struct PriorityGuard {
     before: libc::c_int,
 }
@@ -42,7 +41,7 @@ impl PriorityGuard {
 
 impl Drop for PriorityGuard {
     fn drop(&mut self) {
-        // The thread had it before, so it is allowed.
+        // Allowed, because the thread had this priority before.
         let _ = set(self.before);
     }
 }

@@ -1,18 +1,18 @@
-//! A `SIGBUS` handler for this library's own mappings: a page that was truncated away becomes a page
-//! of zeros, and its window is marked as poisoned, so that its bytes are never used.
+//! A `SIGBUS` handler for this library's own mappings: it replaces a page that was truncated away
+//! by a page of zeros, and marks the window as poisoned, so that its bytes are never used.
 //!
-//! The handler does only what a signal handler may do: it reads and writes atomics, calls `mmap`, and
-//! passes every fault outside these windows on to the handler that was installed before.
+//! The handler is async-signal-safe: it reads and writes atomics, calls `mmap`, and passes every
+//! fault outside these windows on to the handler that was installed before.
 
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Windows that can be guarded at once, over all threads of the process: two runs with the most slots.
+/// Most windows guarded at the same time in the process: enough for two runs with the most slots.
 const WINDOWS_MAX: usize = 65_536;
 
-/// One mapped range. Both ends are in one word, so that the handler never sees the start of one range
-/// and the end of another; 0 is no range.
+/// One mapped range. Both ends are in one word, so that the handler never sees the start of one
+/// range with the end of another; 0 is no range.
 struct Entry {
     range: AtomicU64,
     poisoned: AtomicBool,
@@ -36,7 +36,7 @@ pub(crate) fn install() -> io::Result<()> {
     if is_installed() {
         return Ok(());
     }
-    // The first call may open /proc/self/auxv, which a handler must not do.
+    // The first call may open /proc/self/auxv, which is not async-signal-safe.
     page_shift();
     // SAFETY: a zeroed sigaction is valid (no flags, empty mask), and both calls get valid pointers.
     // The previous action is recorded before the new handler can run and need it.
@@ -45,7 +45,8 @@ pub(crate) fn install() -> io::Result<()> {
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // If another thread was faster, this is the new handler itself, and must not be recorded.
+        // If another thread was faster, this may be the new handler itself; `set` then does
+        // nothing.
         let _ = PREVIOUS.set(previous);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;
@@ -76,7 +77,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`WINDOWS_MAX`] windows are guarded already.
+    /// If [`WINDOWS_MAX`] windows are already guarded.
     pub(crate) fn guard(start: usize, len: usize) -> io::Result<Window> {
         let range = (start >> page_shift() << PAGES_BITS) as u64 | (len >> page_shift()) as u64;
         for (i, entry) in WINDOWS.iter().enumerate() {
@@ -113,7 +114,7 @@ extern "C" fn on_sigbus(
 ) {
     // SAFETY: the kernel passes a valid siginfo_t to a SA_SIGINFO handler.
     let code = unsafe { (*info).si_code };
-    // Above 0 it comes from the kernel, with the address of a fault; otherwise a process sent it.
+    // Positive codes come from the kernel, with the address of a fault; others from a process.
     if code > 0 {
         // SAFETY: SIGBUS from the kernel carries an address.
         let address = unsafe { (*info).si_addr() } as usize;
@@ -136,8 +137,8 @@ extern "C" fn on_sigbus(
 fn patch(address: usize) -> bool {
     let page_bytes = 1_usize << page_shift();
     // SAFETY: the page lies in a guarded window, which stays mapped while it is guarded, and whose
-    // owner knows that its content may be zeros. A system call is signal-safe, and errno, which the
-    // interrupted code may read, is restored.
+    // owner expects that its content may be zeros. The system call is async-signal-safe, and errno,
+    // which the interrupted code may read, is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let page = libc::mmap(
@@ -153,7 +154,7 @@ fn patch(address: usize) -> bool {
     }
 }
 
-/// Does what would have happened without this handler.
+/// Performs the action that would have been taken without this handler.
 fn pass_on(
     signal: libc::c_int,
     code: libc::c_int,
@@ -162,9 +163,9 @@ fn pass_on(
 ) {
     let Some(previous) = PREVIOUS.get() else { return };
     // SAFETY: the kernel accepted the previous action, and it is called with the arguments that its
-    // flags demand (its signal mask and SA_RESETHAND are ignored). Without a handler of its own, the
+    // flags require (its signal mask and SA_RESETHAND are ignored). If there was no handler, the
     // default action is restored, and the faulting instruction, executed again, ends the process. A
-    // signal that was sent has no such instruction, and is sent again.
+    // signal sent by a process has no such instruction, and is raised again.
     unsafe {
         match previous.sa_sigaction {
             libc::SIG_IGN if code <= 0 => {}
