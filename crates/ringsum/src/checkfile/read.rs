@@ -68,8 +68,7 @@ enum Digits<'a> {
 }
 
 impl Reader {
-    /// Creates a reader. `end`: the line ending; `hints` resolve algorithms of digests without a
-    /// tag.
+    /// Creates a reader. `end`: the line ending; `hints` determine algorithms without a tag.
     pub fn new(hints: Hints, end: LineEnd) -> Reader {
         Reader { hints, end, ..Reader::default() }
     }
@@ -340,8 +339,8 @@ fn split_plain(body: &[u8], digits: usize) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// `TAG (NAME) = DIGITS`, with more spaces after a short tag as written by RHash; or `TAG(NAME)=
-/// DIGITS` as written by OpenSSL. The name may contain `) = `, so it ends at the last one.
+/// `TAG (NAME) = DIGITS`, with more spaces after a short tag (RHash); or `TAG(NAME)= DIGITS`
+/// (OpenSSL). The name may contain `) = `, so it ends at the last one.
 fn split_tagged(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let is_tag = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'/' | b'_');
     let (word, rest) = body.split_at(body.iter().take_while(|b| is_tag(b)).count());

@@ -115,7 +115,7 @@ fn sound(folder: &Path) -> &'static [u8] {
 
 /// Whatever an index file and a journal beside it contain: an error, or no record, or the right one.
 ///
-/// The first byte is the kind of the others. 0: the file. 1: the journal of a sound index. Else:
+/// The first byte is the type of the rest. 0: the file. 1: the journal of a sound index. Else:
 /// changes of a sound index, each of an offset (two bytes), a length (0 to 3, one byte) and as many
 /// bytes; one past the end truncates.
 pub(crate) fn index(data: &[u8]) {

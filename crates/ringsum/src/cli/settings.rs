@@ -44,8 +44,7 @@ impl Settings {
         let mut config = args.config();
         if args.engine == Some(EngineKind::Mmap) {
             #[expect(unsafe_code)]
-            // SAFETY: bytes that change while hashed only give a wrong digest, which is not
-            // printed.
+            // SAFETY: bytes that change while hashed give a wrong digest, which is not printed.
             let allowed = unsafe { AllowMmap::new() }.map_err(SettingsError::Mmap)?;
             config = config.mmap(allowed);
         }

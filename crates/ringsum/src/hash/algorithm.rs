@@ -106,8 +106,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether constructing another file with the same digest is infeasible, as far as known
-    /// publicly.
+    /// Whether finding another file with the same digest is infeasible, as far as known publicly.
     pub fn resists_forgery(self) -> bool {
         match self {
             Algorithm::Blake2b(bytes) => bytes >= 32,

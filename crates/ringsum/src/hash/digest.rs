@@ -110,8 +110,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The digests of an input, in the order of the [`Algorithms`](crate::Algorithms): a non-empty
-/// slice.
+/// The digests of an input, in the order of its [`Algorithms`](crate::Algorithms); at least one.
 #[derive(Debug, Clone)]
 pub struct Digests(List);
 

@@ -376,11 +376,11 @@ impl fmt::Display for BadRanges {
     }
 }
 
-/// Returns the chaining value of a range of `source` that is a subtree of its BLAKE3 hash: `range` starts
-/// at a multiple of its own length, which is 2^k KiB (k from 0), or it ends where the source does and
-/// starts at a multiple of the least 2^k KiB that hold it.
+/// Returns the chaining value of a range of `source` that is a subtree of its BLAKE3 hash: `range`
+/// starts at a multiple of its own length, which is 2^k KiB (k from 0), or it ends where the source
+/// does and starts at a multiple of the least 2^k KiB that hold it.
 ///
-/// A [`Tree`] of the same mode makes the hash of the whole from such ranges.
+/// A [`Tree`](tree::Tree) of the same mode merges such ranges into the hash of the whole.
 ///
 /// # Errors
 ///
@@ -415,7 +415,7 @@ fn refuse_null(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// The digests of an input that is in memory as a whole.
+/// Returns the digests of an input that is completely in memory.
 pub(crate) fn digest_whole(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -> Digests {
     if algorithms.is_blake3() {
         return Digest::of_output(mode.hasher().update(bytes).finalize_xof()).into();

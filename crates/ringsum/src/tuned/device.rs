@@ -60,8 +60,7 @@ impl DeviceId {
         let mut disk = root.join("dev/block").join(&number);
         let mut disk_number = Some(number.clone());
         if attribute(&disk, "partition").is_some() {
-            // The folder of a partition is in that of its disk; the kernel resolves links before
-            // "..".
+            // The folder of a partition is in its disk's; the kernel resolves links before "..".
             disk.push("..");
             disk_number = attribute(&disk, "dev");
         }

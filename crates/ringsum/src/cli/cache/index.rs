@@ -183,8 +183,8 @@ impl Index {
         }
         let (path, database) = (&*self.path, &self.database);
         let fail = |error| explain(path, "open", error);
-        // (Not an index also if its creation was killed: SQLite has then rolled it back to nothing.
-        // In one transaction, because another process may be creating it now.)
+        // (False also for an index whose creation was killed, which SQLite rolls back to nothing. In
+        // one transaction, because another process may be creating it now.)
         let reading = database.unchecked_transaction().map_err(fail)?;
         let is_index = identify(path, &reading)?;
         if is_index && !is_whole(path, &reading).map_err(fail)? {
@@ -203,8 +203,7 @@ impl Index {
 
     /// Returns the record of the file at `path`: bytes, absolute.
     ///
-    /// Correct in any order of calls, and fast in ascending order. Changes by other processes may
-    /// be missed.
+    /// Correct in any order of calls, fast in ascending order. May miss changes by other processes.
     ///
     /// # Errors
     ///
@@ -494,8 +493,7 @@ fn create(path: &Path, database: &Connection) -> Result<(), IndexError> {
     transaction.commit().map_err(fail)
 }
 
-/// Begins a write transaction. Immediate: one that began by reading could not wait for another
-/// writer.
+/// Begins a write transaction. Immediate: one that began by reading could not wait for a writer.
 fn begin(database: &Connection) -> rusqlite::Result<Transaction<'_>> {
     Transaction::new_unchecked(database, TransactionBehavior::Immediate)
 }

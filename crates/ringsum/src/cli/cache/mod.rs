@@ -237,8 +237,7 @@ impl HashCache {
         lock(&self.index).flush(INTERRUPTED_WAIT)
     }
 
-    /// Writes everything, prints how many changes were not stored and, with `--verify-index`,
-    /// counts.
+    /// Writes everything, prints the changes not stored and, with `--verify-index`, the counts.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ pub(super) struct ListedNames {
     directories: Directories,
     /// Memory in bytes.
     bytes: u64,
-    /// Whether memory was insufficient for all of them.
+    /// Whether memory did not suffice for all names.
     is_incomplete: bool,
 }
 

@@ -140,8 +140,7 @@ impl<'a, T: Send> Run<'a, T> {
         number
     }
 
-    /// Starts the thread of a device; `None` for files that are hashed separately. `number`: its
-    /// index.
+    /// Starts the thread of a device; `None` for files hashed separately. `number`: its index.
     fn open_queue<'s>(
         &'s self,
         device: Option<u64>,

@@ -200,9 +200,9 @@ impl From<Error> for Failure {
 pub struct FilesOptions<'a, T> {
     /// How to hash and to read.
     pub hash: &'a Options,
-    /// Threads per device that open and read small files, 1 to [`small_threads_max`]. Default: 16,
-    /// or as many as the memory limit allows; 1 on a rotational device. Large files have additional
-    /// threads, one per core, at most 4.
+    /// Threads per device that open and read small files, 1 to
+    /// [`small_threads_max`](shares::small_threads_max). Default: 16, or as many as the memory
+    /// limit allows; 1 on a rotational device. Large files have others: 1 per core, at most 4.
     pub small_threads: Option<usize>,
     /// Report each job as soon as it is finished instead of in order.
     pub unordered: bool,

@@ -218,8 +218,7 @@ impl Entry {
         Ok(rustix::fs::openat(&handle.fd, &*self.name, flags, Mode::empty())?)
     }
 
-    /// The entry's `stat`; the link target's only if it was listed as a link and links are
-    /// followed.
+    /// The entry's `stat`; the link target's if it was listed as a link and links are followed.
     ///
     /// # Errors
     ///
