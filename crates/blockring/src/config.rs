@@ -2,8 +2,7 @@
 //!
 //! `None` means "detect automatically": [`Plan`](crate::Plan) decides from the facts of the source.
 //! Explicit options are never silently overridden. An explicit engine, cache mode or block size is
-//! used as is or rejected with an error; a number beyond what is useful is clamped, and the plan
-//! says so.
+//! used as is or rejected with an error; a number beyond use is clamped, and the plan says so.
 
 use std::fmt;
 
@@ -250,15 +249,14 @@ pub struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Uring {
-    /// `IOSQE_IO_DRAIN`: a request starts after all earlier ones have ended: in effect, one is in
+    /// `IOSQE_IO_DRAIN`: a request starts after all earlier ones ended; in effect, one is in
     /// flight.
     pub drain: bool,
     /// `IOSQE_IO_LINK`: the requests of one submission run one after another.
     pub link: bool,
     /// `IORING_SETUP_SQPOLL`: a kernel thread polls for requests, so that submitting needs no
     /// system call. It needs its own core, and Linux 5.11 without privileges. The value is the idle
-    /// time in milliseconds after which it sleeps, `0..=60_000`; 0 is the kernel's default of one
-    /// second.
+    /// time in milliseconds after which it sleeps, `0..=60_000`; 0 is the kernel's default, 1 s.
     pub sqpoll: Option<u32>,
     /// The processor that the polling thread is bound to. Default: any.
     pub sqpoll_cpu: Option<u32>,

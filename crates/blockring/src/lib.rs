@@ -52,8 +52,7 @@
 //! # Diagnostics
 //!
 //! [`Plan::choices`] returns each choice with its reason. With [`Observe::stats`], [`Plan::stats`]
-//! returns counters, latencies and a wait-time breakdown after a run; a [`Trace`] records every
-//! event.
+//! returns counters, latencies and wait times after a run; a [`Trace`] records every event.
 //!
 //! # Platform
 //!
@@ -91,6 +90,11 @@ pub use run::{
     threads::Block,
 };
 pub use source::{Source, SourceKind, fingerprint::Fingerprint};
+
+/// Locks a mutex, even if a thread panicked while holding it.
+fn lock<X>(mutex: &std::sync::Mutex<X>) -> std::sync::MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 /// For `fuzz/`: a schedule of the fake engine.
 #[cfg(fuzzing)]

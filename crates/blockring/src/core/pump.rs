@@ -349,8 +349,7 @@ impl<'a> Pump<'a> {
         if !sleeps {
             self.recorder.looked(with_device > 0 && done.len() as u32 >= with_device);
         }
-        // Every completion is processed even after an error, so that the ring knows what is in
-        // flight.
+        // Completions are processed even after an error, so that the ring knows what is in flight.
         for completion in done.drain(..) {
             let slot = completion.slot;
             let Some(target) = self.read(slot).target else { continue };

@@ -1,9 +1,11 @@
 //! A limit on bytes per second, shared by runs.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::lock;
 
 /// A limit on bytes per second. It is shared by its clones, and by all runs whose
 /// [`Config`](crate::Config) holds one of them.
@@ -65,7 +67,7 @@ impl RateLimit {
     }
 
     fn next(&self) -> MutexGuard<'_, Instant> {
-        self.0.next.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.next)
     }
 }
 

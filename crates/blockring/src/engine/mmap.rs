@@ -2,8 +2,8 @@
 //! unmapped after it, so that neither memory nor page tables grow with the file.
 //!
 //! `MADV_POPULATE_READ` faults the pages in and reports a truncated file like any failed read. A
-//! later truncation is caught by the handler in `sys/sigbus.rs`, which poisons the block, and the
-//! run fails.
+//! later truncation is caught by the handler in `sys/sigbus.rs`, which poisons the block: the run
+//! fails.
 #![allow(unsafe_code)]
 
 use std::io;

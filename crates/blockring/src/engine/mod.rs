@@ -84,8 +84,7 @@ pub(crate) trait Engine {
         true
     }
 
-    /// A function that wakes [`wait`](Engine::wait) from another thread, if the engine sleeps
-    /// there.
+    /// A function that wakes [`wait`](Engine::wait) from another thread, if that sleeps.
     fn waker(&self) -> Option<Waker> {
         None
     }

@@ -5,13 +5,14 @@
 
 use std::ops::AddAssign;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
 use super::trace::{Events, Trace};
+use crate::lock;
 
 /// Statistics of one run, or of several. Times of different threads are added up.
 #[derive(Debug, Clone)]
@@ -237,10 +238,6 @@ impl Recording {
     fn lock(&self) -> Option<MutexGuard<'_, Stats>> {
         self.stats.as_ref().map(lock)
     }
-}
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn cpu_time() -> Duration {

@@ -7,8 +7,10 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use crate::lock;
 
 /// The destination of a trace. It is shared by its clones, and by all runs that use one of them.
 #[derive(Clone)]
@@ -50,8 +52,7 @@ impl Trace {
     ///
     /// The first error of the writer, now or earlier: the trace ends there.
     pub fn finish(&self) -> io::Result<()> {
-        let mut to = self.0.to.lock().unwrap_or_else(PoisonError::into_inner);
-        let to = &mut *to;
+        let to = &mut *lock(&self.0.to);
         if to.is_empty {
             // No events; write a valid trace nevertheless.
             let nothing =
@@ -68,8 +69,7 @@ impl Trace {
     }
 
     fn write(&self, events: &str) {
-        let mut to = self.0.to.lock().unwrap_or_else(PoisonError::into_inner);
-        let to = &mut *to;
+        let to = &mut *lock(&self.0.to);
         if events.is_empty() || to.failed.is_some() {
             return;
         }

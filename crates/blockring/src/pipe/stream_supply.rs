@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{SeekFrom, seek};
@@ -19,6 +19,7 @@ use crate::core::extents::{Extent, Extents};
 use crate::core::request::Request;
 use crate::core::supply::{Claim, FreeSlot, Supply};
 use crate::error::ErrorKind;
+use crate::lock;
 use crate::observe::stats::ReadOutcome;
 use crate::sys;
 
@@ -107,7 +108,7 @@ impl<'t> StreamSupply<'t> {
     }
 
     fn reader(&self) -> MutexGuard<'_, SharedReader<'t>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reader)
     }
 
     fn is_stopped(&self) -> bool {

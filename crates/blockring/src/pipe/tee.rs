@@ -87,8 +87,7 @@ impl Tee {
         self
     }
 
-    /// Describes how bytes get from `source` to the outputs, and why; `None` if there are no
-    /// outputs.
+    /// Describes how bytes get from `source` to the outputs, and why; `None` without outputs.
     pub(crate) fn describe(&self, source: BorrowedFd<'_>) -> Option<(&'static str, String)> {
         let files = match self.files.len() {
             0 => String::new(),

@@ -1,6 +1,6 @@
 //! Locating unreadable bytes, as retry policies of the pump.
 //!
-//! After a run has failed, [`narrow`] searches for the first and the last bad unit of the failed
+//! After a run has failed, [`narrow`] searches for the first and last bad unit of the failed
 //! request. [`Plan::scan_bad_ranges`] scans the whole source and finds every bad unit. Both halve a
 //! failed extent until it is one unit: the supply assigns what is left of a failed block before the
 //! next block. They read on the calling thread, one request at a time, with the cache mode of the
@@ -9,7 +9,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::threads::Block;
@@ -22,6 +22,7 @@ use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::engine::Engine;
 use crate::engine::pread::PreadEngine;
 use crate::error::{BoxError, Error, ErrorKind, Precision, is_of_place};
+use crate::lock;
 use crate::observe::stats::Recording;
 use crate::plan::{Plan, PlanKind};
 use crate::source::Source;
@@ -242,7 +243,7 @@ impl<'a> Search<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Runs the search, in blocks of `block_bytes`.

@@ -185,8 +185,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// Passes blocks to the queue. Its drop waits until no consumer holds one, so that memory may be
-/// freed.
+/// Passes blocks to the queue. Its drop waits until no consumer holds one: memory may be freed.
 struct QueueSink<'a> {
     queue: &'a BlockQueue<RawBlock>,
     discard: bool,

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::reader::Reader;
 use super::threads::Block;
@@ -20,6 +20,7 @@ use crate::core::extents::Extent;
 use crate::core::pump::{Delivered, Job, RawBlock, Sink};
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::error::{BoxError, ErrorKind};
+use crate::lock;
 use crate::observe::stats::RunGuard;
 use crate::plan::{BUILT_IN, Files, Plan, PlanKind, RingPlan, with_fallback};
 use crate::source::file_system::{Storage, file_system};
@@ -88,10 +89,6 @@ impl<T> ActiveFile<T> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.own.as_ref().map_or(self.source.as_fd(), AsFd::as_fd)
     }
-}
-
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Many files of one device. These methods require a plan from [`Plan::choose_for_files`], and

@@ -203,7 +203,7 @@ impl Plan {
     /// Reads `extents`, each as one block, with as many in flight as the plan allows, and passes
     /// each to `consume` as it arrives, on several threads at the same time. Extents are neither
     /// joined nor sorted: they are requested in the order of the list. For records that may fail
-    /// individually, see [`BatchReader`].
+    /// individually, see [`BatchReader`](crate::BatchReader).
     ///
     /// The plan must be for [`Order::AnyOrder`] of a seekable source. Each extent must start at a
     /// multiple of the alignment of direct reads if the plan uses those, be at most

@@ -15,6 +15,7 @@ use crate::config::Order;
 use crate::core::pump::{Delivered, Job, RawBlock, Sink};
 use crate::core::supply::Supply;
 use crate::error::{BoxError, ErrorKind};
+use crate::lock;
 use crate::plan::{RingPlan, Start};
 
 /// The bytes of one finished extent, borrowed by the consumer.
@@ -105,13 +106,13 @@ pub(super) fn any_order(
     let failed = Mutex::new(None);
     let fail = |error| {
         job.supply.stop();
-        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        lock(&failed).get_or_insert(error);
     };
     let missing = Mutex::new(None);
     // If their number is not explicit, a missing thread is no error as long as there is another.
     let miss = |error| match ring.start {
         Start::Explicit => fail(error),
-        _ => *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error),
+        _ => *lock(&missing) = Some(error),
     };
     let work = |mut reader: Reader, needs_help: &mut dyn FnMut()| {
         let _guard = StopOnPanic(job.supply);

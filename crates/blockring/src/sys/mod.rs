@@ -123,8 +123,7 @@ pub(crate) fn idle_time() -> Option<Duration> {
     Some(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32)
 }
 
-/// `RWF_DONTCACHE` from `linux/fs.h` (since Linux 6.14): drops what this read added to the page
-/// cache.
+/// `RWF_DONTCACHE` from `linux/fs.h` (since Linux 6.14): uncaches what this read cached.
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
 
 /// Returns device and inode of the backing file of a loop device.

@@ -45,8 +45,7 @@ pub(crate) fn install() -> io::Result<()> {
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // If another thread was faster, this may be the new handler itself; `set` then does
-        // nothing.
+        // If another thread was faster, this may be the new handler; `set` then does nothing.
         let _ = PREVIOUS.set(previous);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;
