@@ -178,8 +178,8 @@ pub enum HugePages {
     /// Transparent huge pages if the kernel has them (`MADV_HUGEPAGE`), otherwise base pages.
     #[default]
     Advise,
-    /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`). Refused if the pool is too small:
-    /// see the sysctl `vm.nr_hugepages`.
+    /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`). Refused if the pool is too
+    /// small: see the sysctl `vm.nr_hugepages`.
     Hugetlb,
 }
 

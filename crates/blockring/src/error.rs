@@ -95,7 +95,7 @@ pub enum ErrorKind {
         /// The kernel's error.
         error: io::Error,
     },
-    /// [`Io::bypass_cache`](crate::Io::bypass_cache) is set, and reads here might not reach the device.
+    /// [`Io::bypass_cache`](crate::Io::bypass_cache) is set, and reads might not reach the device.
     #[error("the page cache cannot be bypassed here: {0}")]
     BypassCache(String),
     /// The output of a [`Tee`](crate::Tee) cannot be written to.
@@ -165,7 +165,7 @@ pub enum Change {
     },
     /// Same length, different modification time.
     Rewritten,
-    /// Same length and modification time, different change time: its data or its attributes changed.
+    /// Same length and modification time, different change time: data or attributes changed.
     StatusChanged,
     /// It changed, and its path now leads to another file.
     Replaced,

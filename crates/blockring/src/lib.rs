@@ -1,5 +1,5 @@
-//! Reads files, block devices and pipes through a fixed ring of blocks, with many requests in flight,
-//! and passes each block to your callback.
+//! Reads files, block devices and pipes through a fixed ring of blocks, with many requests in
+//! flight, and passes each block to your callback.
 //!
 //! **Extents in, blocks out:**
 //!

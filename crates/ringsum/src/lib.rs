@@ -1,5 +1,5 @@
-//! BLAKE3 and other digests of files, trees, block devices and pipes: at full disk bandwidth, on all
-//! cores, with bounded memory and strictly sequential reads.
+//! BLAKE3 and other digests of files, trees, block devices and pipes: at full disk bandwidth, on
+//! all cores, with bounded memory and strictly sequential reads.
 //!
 //! ```
 //! # fn main() -> Result<(), ringsum::Error> {

@@ -1,5 +1,5 @@
-//! Runs of the pump over the fake engine, and what must hold for each: whatever the device does, the
-//! consumer sees every byte once, or the run fails, and nothing is left in flight.
+//! Runs of the pump over the fake engine, and what must hold for each: whatever the device does,
+//! the consumer sees every byte once, or the run fails, and nothing is left in flight.
 //!
 //! `pump_tests.rs` makes them from seeds, `schedule` from the decisions of a fuzzer.
 
@@ -207,8 +207,8 @@ pub(super) fn check_blocks(case: &Case, got: &[(u64, Vec<u8>)], complete: bool) 
     }
 }
 
-/// A run that a fuzzer chooses: the first bytes are the ring, the file and the faults; each of the others
-/// decides once what happens next.
+/// A run that a fuzzer chooses: the first bytes are the ring, the file and the faults; each of the
+/// others decides once what happens next.
 pub(crate) fn schedule(data: &[u8]) {
     let Some((shape, chosen)) = data.split_first_chunk() else { return };
     let case = of_bytes(shape, Chance::of_bytes(chosen));

@@ -144,7 +144,7 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         if !self.leaked.load(Ordering::Relaxed) {
-            // SAFETY: the mapping is ours and whole; requests into it were drained or it was leaked.
+            // SAFETY: the mapping is ours and whole; requests into it were drained, or it leaked.
             let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
         }
     }

@@ -32,13 +32,14 @@ pub struct Stats {
     pub short_reads: u64,
     /// Reads that returned nothing (`EINTR`, `EAGAIN`, a broken chain) and were requested again.
     pub retries: u64,
-    /// How often `index` requests were in flight, sampled whenever a block is passed to the consumer.
+    /// How often `index` requests were in flight, sampled when a block is passed to the consumer.
     pub in_flight: Vec<u64>,
     /// Time that consumers waited for reads: asleep, spinning, or in a synchronous read.
     pub device_wait: Duration,
-    /// Time that the device was idle because of the consumers: there was more to read, but the device
-    /// had no request. If requests ended while a block was consumed, all the time since the last poll
-    /// counts, so this is an upper bound. For a synchronous engine, all time in consumers counts.
+    /// Time that the device was idle because of the consumers: there was more to read, but the
+    /// device had no request. If requests ended while a block was consumed, all the time since the
+    /// last poll counts, so this is an upper bound. For a synchronous engine, all time in consumers
+    /// counts.
     pub consumer_wait: Duration,
     /// Time that nothing was read because of the rate limit.
     pub limit_wait: Duration,

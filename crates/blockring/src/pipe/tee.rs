@@ -148,7 +148,8 @@ impl Tee {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TeeFile`] or [`ErrorKind::TeeSync`] for each file that could not be written or synced.
+    /// [`ErrorKind::TeeFile`] or [`ErrorKind::TeeSync`] per file that could not be written or
+    /// synced.
     pub fn finish(self) -> Result<(), Vec<Error>> {
         let failed = self.files.into_iter().filter_map(|FileCopy { file, path, bytes, failed }| {
             let kind = match failed {

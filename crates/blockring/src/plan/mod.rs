@@ -112,7 +112,8 @@ pub(crate) struct Files {
     /// Whether block size, queue depth or slots are explicit.
     pub(crate) shape_is_explicit: bool,
     pub(crate) storage: Storage,
-    /// Whether files of one device number may lie on different file systems (overlayfs with `xino=on`).
+    /// Whether files of one device number may lie on different file systems (overlayfs with
+    /// `xino=on`).
     pub(crate) is_layered: bool,
     pub(crate) is_rotational: bool,
     pub(crate) bypass_cache: bool,
@@ -133,8 +134,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// A `config` that is out of its ranges, or whose explicit options are not available here: explicit
-    /// options are never silently overridden.
+    /// A `config` that is out of its ranges, or whose explicit options are not available here:
+    /// explicit options are never silently overridden.
     pub fn choose(source: &Source, config: &Config, run: &RunOptions<'_>) -> Result<Plan, Error> {
         Plan::of_source(source, config, run).map_err(|kind| Error::new(source.path(), kind))
     }
@@ -146,7 +147,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// As for [`choose`](Plan::choose); [`ErrorKind::Config`] for options that only fit a single file.
+    /// As for [`choose`](Plan::choose); [`ErrorKind::Config`] for options that only fit a single
+    /// file.
     ///
     /// # Panics
     ///

@@ -16,8 +16,9 @@ use crate::source::Source;
 /// stream, and 512 KiB in a huge page were no faster.
 const STREAM_BLOCK_BYTES: u32 = 256 << 10;
 
-/// Most threads that read and hash a stream, unless the number is explicit: one at a time reads, at 8
-/// GiB/s at best, and a core hashes 6 to 7, so that more would only wait. Measured with two processors.
+/// Most threads that read and hash a stream, unless the number is explicit: one at a time reads, at
+/// 8 GiB/s at best, and a core hashes 6 to 7, so that more would only wait. Measured with two
+/// processors.
 const STREAM_THREADS_MAX: u32 = 3;
 
 /// The facts of a stream.

@@ -58,15 +58,16 @@ type Scanned<'a> = Result<Block<'a>, BadRange>;
 
 impl Plan {
     /// Scans a source, one read after another on this thread, and passes all readable bytes and all
-    /// unreadable ranges to `each`, in order; adjacent ranges with the same error are one. A read is of
-    /// 1 MiB; if it fails, it is halved down to the alignment of direct reads, or a page, until each
-    /// bad unit is found. After a minute the rest of such a block counts as bad; so does a block after
-    /// one that was entirely bad, if none of 16 samples of it can be read. Takes 1 MiB of memory.
+    /// unreadable ranges to `each`, in order; adjacent ranges with the same error are one. A read
+    /// is of 1 MiB; if it fails, it is halved down to the alignment of direct reads, or a page,
+    /// until each bad unit is found. After a minute the rest of such a block counts as bad; so does
+    /// a block after one that was entirely bad, if none of 16 samples of it can be read. Takes 1
+    /// MiB of memory.
     ///
     /// Of the plan, only the cache mode is used.
     ///
-    /// Returns the number of unreadable bytes. If it is 0, the blocks were all of a source that did not
-    /// change while it was read.
+    /// Returns the number of unreadable bytes. If it is 0, the blocks were all of a source that did
+    /// not change while it was read.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub struct Extent {
 /// read in pieces of this length.
 const PIECE_BYTES_MAX: u32 = 128 << 10;
 
-/// Most reads in flight: 32 gave 109,000 reads of 4 KiB a second on a virtio disk, 128 gave 135,000.
+/// Most reads in flight: 32 gave 109,000 reads/s of 4 KiB on a virtio disk, 128 gave 135,000.
 const DEPTH: u32 = 128;
 
 /// The outcomes of the extents of a batch, by index.

@@ -157,7 +157,7 @@ impl Context {
         for (pointer, control) in pointers.iter_mut().zip(controls) {
             *pointer = control;
         }
-        // SAFETY: n pointers to requests, which the kernel copies; the caller guarantees their memory.
+        // SAFETY: n pointers to requests, which are copied; the caller guarantees their memory.
         match unsafe { libc::syscall(libc::SYS_io_submit, self.id, n, pointers.as_mut_ptr()) } {
             -1 => Err(io::Error::last_os_error()),
             n => Ok(n as usize),

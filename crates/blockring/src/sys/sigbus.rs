@@ -38,8 +38,8 @@ pub(crate) fn install() -> io::Result<()> {
     }
     // The first call may open /proc/self/auxv, which is not async-signal-safe.
     page_shift();
-    // SAFETY: a zeroed sigaction is valid (no flags, empty mask), and both calls get valid pointers.
-    // The previous action is recorded before the new handler can run and need it.
+    // SAFETY: a zeroed sigaction is valid (no flags, empty mask), and both calls get valid
+    // pointers. The previous action is recorded before the new handler can run and need it.
     unsafe {
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {

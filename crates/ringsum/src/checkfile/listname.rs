@@ -1,4 +1,5 @@
-//! Algorithms in the name of a checksum file: `SHA256SUMS`, `CHECKSUMS.sha512`, `x.iso.md5`, `b3sums.txt`.
+//! Algorithms in the name of a checksum file: `SHA256SUMS`, `CHECKSUMS.sha512`, `x.iso.md5`,
+//! `b3sums.txt`.
 
 use super::tags::blake2b_bytes;
 use crate::Algorithm;

@@ -189,7 +189,7 @@ impl Gnu {
     }
 }
 
-/// `TAG (NAME) = DIGITS` with or without the space before the parenthesis, and any blanks around `=`.
+/// `TAG (NAME) = DIGITS`, the space before the parenthesis optional, with any blanks around `=`.
 fn split_tagged_loosely(body: &[u8]) -> Option<Parts<'_>> {
     let open = body.iter().position(|byte| *byte == b'(')?;
     let word = body[..open].strip_suffix(b" ").unwrap_or(&body[..open]);

@@ -1,5 +1,5 @@
-//! What must hold for any bytes in the command's own formats: values of options, lists, and the index.
-//! `fuzz/` tries it, and the tests replay the corpus.
+//! What must hold for any bytes in the command's own formats: values of options, lists, and the
+//! index. `fuzz/` tries it, and the tests replay the corpus.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,8 @@ fn sound(folder: &Path) -> &'static [u8] {
     })
 }
 
-/// Whatever an index file and a journal beside it contain: an error, or no record, or the right one.
+/// Whatever an index file and a journal beside it contain: an error, or no record, or the right
+/// one.
 ///
 /// The first byte is the type of the rest. 0: the file. 1: the journal of a sound index. Else:
 /// changes of a sound index, each of an offset (two bytes), a length (0 to 3, one byte) and as many

@@ -33,8 +33,8 @@ impl Subtree {
     ///
     /// # Panics
     ///
-    /// If `bytes` are empty, `offset` is not a multiple of 1024, or `bytes` reach past the largest subtree
-    /// that can start there.
+    /// If `bytes` are empty, `offset` is not a multiple of 1024, or `bytes` reach past the largest
+    /// subtree that can start there.
     pub fn hash(mode: &Mode, offset: u64, bytes: &[u8]) -> Subtree {
         let mut hasher = subtree_hasher(mode, offset);
         hasher.update(bytes);

@@ -73,8 +73,8 @@ impl DeviceId {
     }
 
     /// The position of this device in `devices`: the one with its number, unless both have a unique
-    /// attribute and these differ; otherwise one with another number, if it has a unique attribute and
-    /// everything else is the same.
+    /// attribute and these differ; otherwise one with another number, if it has a unique attribute
+    /// and everything else is the same.
     pub(super) fn position<'d>(
         &self,
         devices: impl Iterator<Item = &'d DeviceId> + Clone,

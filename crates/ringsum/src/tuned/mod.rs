@@ -1,8 +1,8 @@
-//! Settings that `ringbench tune` measured: the file that keeps them, and which of them still apply.
+//! Settings measured by `ringbench tune`: the file that stores them, and which ones still apply.
 //!
-//! The file has one entry per device. An entry applies to the device and the kernel that it was
-//! measured with. It does not read the environment; `blockring` decides whether a setting suits a
-//! source.
+//! The file has one entry per device. An entry applies to the device and kernel that it was
+//! measured with. This module does not read the environment; `blockring` decides whether a setting
+//! suits a source.
 
 mod device;
 

@@ -104,8 +104,8 @@ pub(crate) struct Record {
 
 /// The records of files by their paths, in a file.
 ///
-/// Changes are written together, and those that are pending when the index is dropped are lost: call
-/// [`Index::flush`] at the end.
+/// Changes are written together, and those that are pending when the index is dropped are lost:
+/// call [`Index::flush`] at the end.
 #[derive(Debug)]
 pub(crate) struct Index {
     /// As given on the command line.
@@ -137,12 +137,13 @@ struct TreeScan {
 }
 
 impl Index {
-    /// Opens the index at `path`, or creates it if there is no such file or an empty one. An index that
-    /// cannot be written can be opened and read.
+    /// Opens the index at `path`, or creates it if there is no such file or an empty one. An index
+    /// that cannot be written can be opened and read.
     ///
     /// # Errors
     ///
-    /// All but [`IndexError::Busy`]. A file that is not an index, or a damaged one, is left as it is.
+    /// All but [`IndexError::Busy`]. A file that is not an index, or a damaged one, is left as it
+    /// is.
     pub(crate) fn open(path: &Path) -> Result<Index, IndexError> {
         let fail = |error| explain(path, "open", error);
         // (SQLite does not treat `:memory:` and `file:...` as file names.)
@@ -183,8 +184,8 @@ impl Index {
         }
         let (path, database) = (&*self.path, &self.database);
         let fail = |error| explain(path, "open", error);
-        // (False also for an index whose creation was killed, which SQLite rolls back to nothing. In
-        // one transaction, because another process may be creating it now.)
+        // (False also for an index whose creation was killed, which SQLite rolls back to nothing.
+        // In one transaction, because another process may be creating it now.)
         let reading = database.unchecked_transaction().map_err(fail)?;
         let is_index = identify(path, &reading)?;
         if is_index && !is_whole(path, &reading).map_err(fail)? {

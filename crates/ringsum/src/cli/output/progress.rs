@@ -56,7 +56,7 @@ impl ProgressBar {
         }
     }
 
-    /// Sets the number of bytes to hash, if it is known. `total` is only called if there will be a bar.
+    /// Sets the number of bytes to hash, if known. `total` is only called if there will be a bar.
     pub(crate) fn expect(&self, total: impl FnOnce() -> Option<u64>) {
         if self.from.is_some()
             && let Some(total) = total()

@@ -183,8 +183,8 @@ mod tests {
         if i.is_multiple_of(3) { Vec::new() } else { i.to_string().into_bytes() }
     }
 
-    /// Each file is reported once and in order, as cached or as read, wherever the files to read are and
-    /// whichever thread finds them.
+    /// Each file is reported once and in order, as cached or as read, wherever the files to read
+    /// are and whichever thread finds them.
     #[test]
     fn cached_and_read_files_are_reported_in_order() {
         let directory = tempfile::tempdir().unwrap();

@@ -80,8 +80,8 @@ impl InputFile {
         }))
     }
 
-    /// Opens a regular file. A FIFO that has replaced it does not block, and a link that has replaced an
-    /// entry of a tree is not followed.
+    /// Opens a regular file. A FIFO that has replaced it does not block, and a link that has
+    /// replaced an entry of a tree is not followed.
     ///
     /// # Errors
     ///

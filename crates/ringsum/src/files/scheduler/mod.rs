@@ -45,8 +45,8 @@ use crate::{Algorithms, BadRanges, Digest, Digests, Error, Options, TreeError, l
 /// bounds the memory of a run: names, digests, and results of `stat`.
 const UNREPORTED_MAX: usize = if cfg!(test) { 512 } else { 16_384 };
 
-/// Threads of a device that open and read small files, unless it is rotational. 16 and 32 of them read a
-/// cold tree in the same time, 8 took 10 % longer; each has up to 64 files in flight.
+/// Threads of a device that open and read small files, unless it is rotational. 16 and 32 of them
+/// read a cold tree in the same time, 8 took 10 % longer; each has up to 64 files in flight.
 const SMALL_THREADS: usize = 16;
 
 /// Upper limit of [`FilesOptions::small_threads`].

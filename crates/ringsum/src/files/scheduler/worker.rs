@@ -1,4 +1,4 @@
-//! One thread of a worker pool: opens the files of a batch, decides how each is read, and hashes them.
+//! A thread of a worker pool: opens the files of a batch, decides how each is read, hashes them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

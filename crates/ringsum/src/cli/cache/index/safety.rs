@@ -30,8 +30,8 @@ pub(super) fn make(path: &Path) -> Result<(), IndexError> {
     }
 }
 
-/// Refuses files that another user may have planted in a world-writable directory: an index, a link in its
-/// place, or a journal beside it, which SQLite would merge into the index.
+/// Refuses files that another user may have planted in a world-writable directory: an index, a link
+/// in its place, or a journal beside it, which SQLite would merge into the index.
 ///
 /// # Errors
 ///
