@@ -6,7 +6,7 @@
 Needs Python 3.9, `b3sum` (cargo install b3sum), bash, and
 
     cargo build --release
-    cargo build --release --package blockring --examples
+    cargo build --release --package ringbench --examples
 
 Makes a file of 1 GiB in FOLDER (default: target/measure) and reads it from the page cache. Commands of one
 comparison run in turn. Raw samples go to OUT/pipes.jsonl (default: bench/runs/DATE-HOST), the tables to

@@ -198,7 +198,7 @@ impl LatencyNs {
 
 impl From<blockring::Latency> for LatencyNs {
     fn from(latency: blockring::Latency) -> LatencyNs {
-        let blockring::Latency { avg, p50, p99, p99_5, p99_9, p99_99, max } = latency;
+        let blockring::Latency { avg, p50, p99, p99_5, p99_9, p99_99, max, .. } = latency;
         LatencyNs { avg, p50, p99, p99_5, p99_9, p99_99, max }
     }
 }

@@ -127,7 +127,7 @@ fn target(path: &Path) -> Target {
 /// In how many pieces a file lies on its device (FIEMAP).
 fn pieces(path: &Path) -> Option<String> {
     let source = blockring::Source::open(path).ok()?;
-    source.piece_count().map(|count| count.to_string())
+    source.extent_count().map(|count| count.to_string())
 }
 
 /// The mount that `path` lies in: the longest mount point that is a start of it, and of several the last.

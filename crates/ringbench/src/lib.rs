@@ -37,6 +37,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Args, Command};
+#[doc(hidden)]
+pub use crate::workload::pipe_ends;
 
 /// The command: arguments in, an exit status out.
 pub fn main() -> ExitCode {

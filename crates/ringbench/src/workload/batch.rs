@@ -141,7 +141,10 @@ fn at_once(
     time: Duration,
 ) -> Result<Sample, Missing> {
     let source = blockring::Source::open(target.path()).map_err(|error| missing(&error))?;
-    let config = Config { engine: Some(engine), cache: Some(args.cache), ..Config::default() };
+    let config = Config::default().with(|config| {
+        config.io.engine = Some(engine);
+        config.io.cache = Some(args.cache);
+    });
     let reader = BatchReader::new(&source, &config);
     let mut reader = reader.map_err(|error| missing(&error))?;
     lookups(target, args, batch, time, |extents| {

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use blockring::{CacheMode, Config, EngineKind, HugePages, Order, Plan, Source};
+use blockring::{
+    CacheMode, Config, EngineKind, HugePages, Order, Plan, RunOptions, Source, Tunings,
+};
 
 use crate::args::Common;
 use crate::cache::Cache;
@@ -101,16 +103,15 @@ fn reading_group(target: &Target, bytes: u64) -> Planned<'_> {
         case.with("cache", cache).with("cache state", "cold")
     };
     let read = move |(block_bytes, depth), huge_pages| {
-        let config = Config {
-            cache: Some(cache),
-            block_bytes: Some(block_bytes),
-            depth: Some(depth),
-            workers: Some(0),
-            huge_pages,
-            ..Config::default()
-        };
+        let config = Config::default().with(|config| {
+            config.io.cache = Some(cache);
+            config.io.block_bytes = Some(block_bytes);
+            config.io.queue_depth = Some(depth);
+            config.io.workers = Some(0);
+            config.memory.huge_pages = huge_pages;
+        });
         let until = Until { bytes, time: None };
-        move || reading::from_start(target.path(), &config, Order::AnyOrder, until, &|_| {})
+        move || reading::from_start(target.path(), &config, &RunOptions::default(), until, &|_| {})
     };
     for shape in SHAPES {
         let name = format!("ours, {}", shape_name(shape));
@@ -161,8 +162,11 @@ fn as_fio(who: &str, pages: &str) -> String {
 fn fio_engine(target: &Target) -> &'static str {
     let Ok(source) = Source::open(target.path()) else { return "psync" };
     let cache = target.has_direct().then_some(CacheMode::Direct);
-    let config = Config { cache, block_bytes: Some(FIO_SHAPE.0), ..Config::default() };
-    match Plan::choose(&source, &config, Order::AnyOrder).map(|plan| plan.engine()) {
+    let config = Config::default().with(|config| {
+        config.io.cache = cache;
+        config.io.block_bytes = Some(FIO_SHAPE.0);
+    });
+    match Plan::choose(&source, &config, &RunOptions::default()).map(|plan| plan.engine()) {
         Ok(EngineKind::IoUring) => "io_uring",
         Ok(EngineKind::Libaio) => "libaio",
         _ => "psync",
@@ -241,20 +245,19 @@ fn copying_group(target: &Target, bytes: u64, smoke: bool) -> Planned<'_> {
     for threads in thread_counts(cores()) {
         let case = Case::new(format!("{threads} threads")).with("threads", threads);
         let case = case.with("what", "pread").with("cache state", "warm");
-        let config = Config {
-            engine: Some(EngineKind::Pread),
-            cache: Some(CacheMode::Buffered),
-            block_bytes: Some(256 << 10),
-            workers: Some(threads - 1),
-            ..Config::default()
-        };
+        let config = Config::default().with(|config| {
+            config.io.engine = Some(EngineKind::Pread);
+            config.io.cache = Some(CacheMode::Buffered);
+            config.io.block_bytes = Some(256 << 10);
+            config.io.workers = Some(threads - 1);
+        });
         let until = Until { bytes, time: None };
         let again = config.clone();
         planned.add(case, Cache::Any, Cost::memory(0.5).reading(bytes), move || {
             let mut all = Sample { cpu_s: Some(0.0), ..Sample::default() };
             loop {
-                let order = Order::AnyOrder;
-                let one = reading::from_start(target.path(), &config, order, until, &|_| {})?;
+                let run = RunOptions::default();
+                let one = reading::from_start(target.path(), &config, &run, until, &|_| {})?;
                 all.wall_s += one.wall_s;
                 all.cpu_s = all.cpu_s.zip(one.cpu_s).map(|(all, one)| all + one);
                 all.bytes += one.bytes;
@@ -266,7 +269,8 @@ fn copying_group(target: &Target, bytes: u64, smoke: bool) -> Planned<'_> {
         });
         planned.get_ready_by(move || {
             // What is wrong with it shows when it is measured.
-            let _ = reading::from_start(target.path(), &again, Order::AnyOrder, until, &|_| {});
+            let _ =
+                reading::from_start(target.path(), &again, &RunOptions::default(), until, &|_| {});
         });
     }
     planned
@@ -279,7 +283,7 @@ fn together_group(target: &Target, bytes: u64) -> Planned<'_> {
     let case = |name: &str, state| Case::new(name).with("cache state", state);
     let direct = target.has_direct().then_some(CacheMode::Direct);
     let state = if direct.is_some() { Cache::Any } else { Cache::Cold };
-    let hash = move |cache| move || hashing(target.path(), bytes, cache);
+    let hash = move |cache| move || hash_start(target.path(), bytes, cache, None);
     planned.add(case("ringsum, cold", "cold"), state, Cost::read(bytes), hash(direct));
     match bytes == target.len() && fits_into_memory(bytes) {
         true => {
@@ -292,38 +296,29 @@ fn together_group(target: &Target, bytes: u64) -> Planned<'_> {
     planned
 }
 
-/// Hashes a file, or as much of its start as a part of a hash can be, as the library does it.
-pub(crate) fn hashing(
+/// Hashes a file, or the start of a long one, as `ringsum` does.
+pub(crate) fn hash_start(
     path: &Path,
     bytes_max: u64,
     cache: Option<CacheMode>,
+    tunings: Option<&Tunings>,
 ) -> Result<Sample, Missing> {
-    hashing_with(path, bytes_max, Config { cache, ..Config::default() })
-}
-
-/// The same, with anything told.
-pub(crate) fn hashing_with(path: &Path, bytes_max: u64, config: Config) -> Result<Sample, Missing> {
+    let config = Config::default().with(|config| config.io.cache = cache);
     let options = ringsum::Options { config, ..ringsum::Options::default() };
     let source = Source::open(path).map_err(|error| missing(&error))?;
     let len = source.len().unwrap_or(0);
+    let bytes = if len <= bytes_max { len } else { 1 << bytes_max.max(1 << 20).ilog2() };
+    let range = (bytes < len).then_some(0..bytes);
+    let run = RunOptions { range, tunings, ..RunOptions::default() };
     let (start, cpu) = (Instant::now(), process::own_cpu());
-    let (bytes, digest) = match len <= bytes_max {
-        true => {
-            let digest = ringsum::hash_source(&source, &options).map_err(failed)?;
-            (len, Some(digest.hash().to_hex().to_string()))
-        }
-        false => {
-            let bytes = 1 << bytes_max.max(1 << 20).ilog2();
-            ringsum::hash_range(&source, 0..bytes, &options).map_err(failed)?;
-            (bytes, None)
-        }
-    };
+    let plan = ringsum::plan(&source, &options, &run).map_err(failed)?;
+    let digests = ringsum::digest_planned(&plan, &source, &options, &|_| ()).map_err(failed)?;
     Ok(Sample {
         wall_s: start.elapsed().as_secs_f64(),
         cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
         bytes,
         operations: 1,
-        digest,
+        digest: digests.hash().map(|hash| hash.to_hex().to_string()),
         ..Sample::default()
     })
 }
@@ -346,17 +341,17 @@ fn loop_group(target: &Target, smoke: bool) -> Planned<'_> {
         "What one block of 4 KiB costs us, on one thread, when nothing is read (engine null).";
     let group = Group::new(LOOP, about, Metric::NsPerOperation, Chart::Bars);
     let mut planned = Planned::new(group, &[], ROUNDS);
-    let config = Config {
-        engine: Some(EngineKind::Null),
-        block_bytes: Some(4096),
-        workers: Some(0),
-        ..Config::default()
-    };
+    let config = Config::default().with(|config| {
+        config.io.engine = Some(EngineKind::Null);
+        config.io.block_bytes = Some(4096);
+        config.io.workers = Some(0);
+    });
     let until = Until { bytes: if smoke { 1 << 20 } else { 4 << 30 }, time: None };
     for (name, order) in [("any order", Order::AnyOrder), ("in order", Order::InOrder)] {
         let config = config.clone();
         planned.add(Case::new(name), Cache::Any, Cost::memory(0.5), move || {
-            reading::from_start(target.path(), &config, order, until, &|_| {})
+            let run = RunOptions { order, ..RunOptions::default() };
+            reading::from_start(target.path(), &config, &run, until, &|_| {})
         });
     }
     planned

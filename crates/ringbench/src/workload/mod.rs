@@ -6,6 +6,7 @@ mod fio;
 pub(crate) mod limits;
 mod peers;
 pub(crate) mod pipe;
+pub mod pipe_ends;
 pub(crate) mod pool;
 pub(crate) mod random;
 mod reading;

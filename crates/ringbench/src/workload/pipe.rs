@@ -4,14 +4,12 @@
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use blockring::pipe::{DoubleBuffer, Wait, put_by_write, take_by_read, take_by_splice};
-use blockring::{Buffer, HugePages};
-use rustix::pipe::{IoSliceRaw, SpliceFlags, fcntl_setpipe_size, vmsplice};
+use blockring::{Buffer, HugePages, Wait};
+use rustix::pipe::fcntl_setpipe_size;
 
 use crate::args::Common;
 use crate::cache::Cache;
@@ -22,6 +20,7 @@ use crate::runner::Rounds;
 use crate::session::{Cost, Planned, Session, Work};
 use crate::together::{Together, together};
 use crate::values::{parse_size, parse_time, show_size};
+use crate::workload::pipe_ends::{DoubleBuffer, lend, read_some, splice_some, write_all};
 use crate::workload::target::failed;
 
 /// How fast pipes are, by technique: write and read, vmsplice, splice, huge pages, busy loops.
@@ -288,7 +287,7 @@ impl End {
     fn source(pipe: Option<PipeWriter>, way: Way) -> io::Result<End> {
         let pipe = pipe.ok_or(io::ErrorKind::Other)?;
         if way.put == Put::Vmsplice {
-            return Ok(End::Gift(DoubleBuffer::new(pipe, way.pages).map_err(io::Error::other)?));
+            return Ok(End::Gift(DoubleBuffer::new(pipe, way.pages)?));
         }
         let mut memory = memory(way.buffer_bytes, way.pages)?;
         if way.touch != Touch::Never {
@@ -303,8 +302,10 @@ impl End {
             End::Sink(pipe, memory, null) => sink(&pipe, memory, &null, way),
             End::Gift(memory) => gift(memory, way, time).map(|()| 0),
             End::Source(pipe, memory) => until(time, way.buffer_bytes, || match way.put {
-                Put::Write => put_by_write(&pipe, &memory),
-                _ => give(&pipe, &memory, way.wait),
+                Put::Write => write_all(&pipe, &memory),
+                // SAFETY: the memory is not written to again. If it is unmapped, the pages stay until
+                // they are taken.
+                _ => unsafe { lend(&pipe, &memory, way.wait) },
             })
             .map(|()| 0),
             End::Done => Ok(0),
@@ -321,8 +322,8 @@ fn sink(pipe: &PipeReader, mut memory: Buffer, null: &File, way: Way) -> io::Res
     let mut bytes = 0;
     loop {
         let taken = match way.take {
-            Take::Read => take_by_read(pipe, &mut memory, way.wait)?,
-            Take::Splice => take_by_splice(pipe, null, way.buffer_bytes as usize, way.wait)?,
+            Take::Read => read_some(pipe, &mut memory, way.wait)?,
+            Take::Splice => splice_some(pipe, null, way.buffer_bytes as usize, way.wait)?,
         };
         bytes += taken as u64;
         if taken == 0 {
@@ -359,23 +360,6 @@ fn until(time: Duration, bytes: u64, mut send: impl FnMut() -> io::Result<()>) -
             return Ok(());
         }
     }
-}
-
-/// Gives memory to a pipe, which must never change again.
-fn give(pipe: &PipeWriter, memory: &Buffer, wait: Wait) -> io::Result<()> {
-    let flags = if wait == Wait::Spin { SpliceFlags::NONBLOCK } else { SpliceFlags::empty() };
-    let mut sent = 0;
-    while sent < memory.len() {
-        let rest = IoSliceRaw::from_slice(&memory[sent..]);
-        // SAFETY: the memory is not written to while the pipe may hold it: after the source has begun
-        // nobody does. When it is unmapped, the pages stay until they are taken.
-        match unsafe { vmsplice(pipe.as_fd(), &[rest], flags) } {
-            Ok(n) => sent += n,
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 /// What the kernel needs to look up and hold the pages of memory (`get_user_pages`): the time to register it

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use blockring::{CacheMode, Config, EngineKind, Source, Sqpoll, Uring};
+use blockring::{CacheMode, Config, EngineKind, Source, Sqpoll};
 
 use crate::args::Common;
 use crate::cache::Cache;
@@ -85,17 +85,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 struct Way {
     name: &'static str,
     engine: EngineKind,
-    uring: Uring,
+    set: fn(&mut Config),
 }
 
 impl Way {
     fn config(self, depth: u32) -> Config {
-        Config {
-            engine: Some(self.engine),
-            pool_threads: (self.engine == EngineKind::Pool).then_some(depth.min(1024)),
-            uring: self.uring,
-            ..Config::default()
-        }
+        Config::default().with(|config| {
+            config.io.engine = Some(self.engine);
+            config.io.pool_threads = (self.engine == EngineKind::Pool).then_some(depth.min(1024));
+            (self.set)(config);
+        })
     }
 }
 
@@ -110,16 +109,21 @@ fn no_fio(cache: CacheMode) -> Option<String> {
 fn ways(args: &Args, cache: CacheMode) -> Vec<Way> {
     let mut ways = Vec::new();
     for engine in &args.engines {
-        let plain = Way { name: engine.name(), engine: *engine, uring: Uring::default() };
+        let plain = Way { name: engine.name(), engine: *engine, set: |_| () };
         ways.push(plain);
         if *engine == EngineKind::IoUring {
-            let fixed = Uring { fixed_buffers: true, fixed_file: true, ..Uring::default() };
-            ways.push(Way { name: "io_uring, fixed", uring: fixed, ..plain });
-            let sqpoll = Uring { sqpoll: Some(Sqpoll { idle_ms: 0, cpu: None }), ..fixed };
-            ways.push(Way { name: "io_uring, SQPOLL", uring: sqpoll, ..plain });
+            let fixed: fn(&mut Config) = |config| {
+                (config.uring.fixed_buffers, config.uring.fixed_file) = (true, true);
+            };
+            ways.push(Way { name: "io_uring, fixed", set: fixed, ..plain });
+            let sqpoll: fn(&mut Config) = |config| {
+                (config.uring.fixed_buffers, config.uring.fixed_file) = (true, true);
+                config.uring.sqpoll = Some(Sqpoll { idle_ms: 0, cpu: None });
+            };
+            ways.push(Way { name: "io_uring, SQPOLL", set: sqpoll, ..plain });
             if cache == CacheMode::Direct {
-                let iopoll = Uring { iopoll: true, ..Uring::default() };
-                ways.push(Way { name: "io_uring, IOPOLL", uring: iopoll, ..plain });
+                let iopoll: fn(&mut Config) = |config| config.uring.iopoll = true;
+                ways.push(Way { name: "io_uring, IOPOLL", set: iopoll, ..plain });
             }
         }
     }
@@ -169,14 +173,13 @@ fn group<'a>(args: &'a Args, target: &'a Target, cache: CacheMode, jobs: u32) ->
                 planned.add_missing(case(way.name), "it has one read at a time");
                 continue;
             }
-            let config = Config {
-                cache: Some(cache),
-                block_bytes: Some(block_bytes),
-                depth: Some(*depth),
-                workers: Some(jobs - 1),
-                stats: true,
-                ..way.config(*depth)
-            };
+            let config = way.config(*depth).with(|config| {
+                config.io.cache = Some(cache);
+                config.io.block_bytes = Some(block_bytes);
+                config.io.queue_depth = Some(*depth);
+                config.io.workers = Some(jobs - 1);
+                config.observe.stats = true;
+            });
             planned.add(case(way.name), state, cost, move || {
                 let source = Source::open(target.path()).map_err(|error| missing(&error))?;
                 let places = Places { len: target.len(), block_bytes, seed: args.seed };

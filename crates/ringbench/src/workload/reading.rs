@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use blockring::{Block, BoxError, Config, Extent, Order, Plan, Source};
+use blockring::{Block, BoxError, Config, Extent, Plan, RunOptions, Source};
 
 use crate::case::{Missing, Sample};
 use crate::interrupt;
@@ -60,8 +60,8 @@ const PATIENCE: u32 = 10;
 impl Counter {
     fn new(config: &Config, time: Option<Duration>) -> Counter {
         let zero = || AtomicU64::new(0);
-        let threads = 1 + u64::from(config.workers.unwrap_or(0));
-        let in_flight = u64::from(config.depth.unwrap_or(1)) * threads;
+        let threads = 1 + u64::from(config.io.workers.unwrap_or(0));
+        let in_flight = u64::from(config.io.queue_depth.unwrap_or(1)) * threads;
         let (bytes, blocks, enough_ns) = (zero(), zero(), zero());
         let (skipped_bytes, skipped_ns) = (zero(), zero());
         let start = Instant::now();
@@ -135,26 +135,20 @@ fn is_enough(error: &blockring::Error) -> bool {
 pub(crate) fn from_start(
     path: &Path,
     config: &Config,
-    order: Order,
+    run: &RunOptions<'_>,
     until: Until,
     work: &(dyn Fn(&[u8]) + Sync),
 ) -> Result<Sample, Missing> {
     let source = Source::open(path).map_err(|error| missing(&error))?;
-    let plan = Plan::choose(&source, config, order).map_err(|error| missing(&error))?;
-    let range = 0..source.len().unwrap_or(0).min(until.bytes);
+    let range = Some(0..source.len().unwrap_or(0).min(until.bytes));
+    let run = RunOptions { range, ..run.clone() };
+    let plan = Plan::choose(&source, config, &run).map_err(|error| missing(&error))?;
     let cpu = process::own_cpu();
     let counter = Counter::new(config, until.time);
-    let result = match order {
-        Order::AnyOrder => plan.range_any_order(range, |block| {
-            work(block.bytes);
-            counter.count(&block)
-        }),
-        Order::InOrder => plan.range_in_order(range, |block| {
-            work(block.bytes);
-            counter.count(&block)
-        }),
-    };
-    unless_enough(result)?;
+    unless_enough(plan.any_order(&source, |block| {
+        work(block.bytes);
+        counter.count(&block)
+    }))?;
     sample(&plan, &counter, cpu)
 }
 
@@ -178,7 +172,8 @@ pub(crate) fn scattered(
     until: Until,
 ) -> Result<Sample, Missing> {
     let Places { len, block_bytes, seed } = places;
-    let plan = Plan::choose(source, config, Order::AnyOrder).map_err(|error| missing(&error))?;
+    let plan = Plan::choose(source, config, &RunOptions::default());
+    let plan = plan.map_err(|error| missing(&error))?;
     let cpu = process::own_cpu();
     let counter = Counter::new(config, until.time);
     let mut pass = 0;
@@ -190,13 +185,13 @@ pub(crate) fn scattered(
         if extents.is_empty() {
             break;
         }
-        unless_enough(plan.extents_any_order(&extents, |block| counter.count(&block)))?;
+        unless_enough(plan.read_extents(source, &extents, |block| counter.count(&block)))?;
         pass += 1;
     }
     sample(&plan, &counter, cpu)
 }
 
-fn sample(plan: &Plan<'_>, counter: &Counter, cpu: Duration) -> Result<Sample, Missing> {
+fn sample(plan: &Plan, counter: &Counter, cpu: Duration) -> Result<Sample, Missing> {
     let (bytes, operations, wall) = counter.counted();
     if bytes == 0 && counter.time.is_some() {
         let why = "nothing came in this time: take a longer --time";
@@ -244,10 +239,14 @@ mod tests {
     fn a_sample_ends_where_it_should() {
         let folder = tempfile::tempdir().unwrap();
         let scratch = crate::scratch::Scratch::with_random(folder.path(), 1 << 20).unwrap();
-        let config = Config { block_bytes: Some(4096), depth: Some(4), ..Config::default() };
+        let config = Config::default().with(|config| {
+            config.io.block_bytes = Some(4096);
+            config.io.queue_depth = Some(4);
+        });
         let until = |bytes, time| Until { bytes, time };
-        let read =
-            |until| from_start(scratch.path(), &config, Order::AnyOrder, until, &|_| {}).unwrap();
+        let read = |until| {
+            from_start(scratch.path(), &config, &RunOptions::default(), until, &|_| {}).unwrap()
+        };
         let all = read(until(u64::MAX, None));
         assert_eq!((all.bytes, all.operations), (1 << 20, 256));
         assert_eq!(read(until(8192, None)).operations, 2);
@@ -255,11 +254,11 @@ mod tests {
         assert!((1..256).contains(&short.operations), "{short:?}");
         assert_eq!(short.bytes, short.operations * 4096);
         // All of it in flight at once: then all of the time counts, and not what was left when it had come.
-        let config = Config { depth: Some(256), ..config };
+        let config = config.with(|config| config.io.queue_depth = Some(256));
         let at_once = from_start(
             scratch.path(),
             &config,
-            Order::AnyOrder,
+            &RunOptions::default(),
             until(u64::MAX, Some(Duration::from_secs(9))),
             &|_| {},
         );

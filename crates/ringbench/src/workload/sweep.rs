@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use blockring::{CacheMode, Config, Consume, EngineKind, Order, SLAB_BYTES_MAX, Trace, Uring};
+use blockring::{CacheMode, Config, Consume, EngineKind, RunOptions, SLAB_BYTES_MAX, Trace};
 use serde_json::Value;
 
 use crate::args::Common;
@@ -169,20 +169,20 @@ fn grid_group<'a>(args: &Args, target: &'a Target, grid: Grid) -> Planned<'a> {
                 planned.add_missing(case, "it would take more than 1 GiB of memory");
                 continue;
             }
-            let config = Config {
-                engine: Some(grid.engine),
-                cache: Some(grid.cache),
-                block_bytes: Some(block_bytes),
-                depth: Some(depth),
-                workers: Some(0),
-                consume: grid.consume,
-                pool_threads: (grid.engine == EngineKind::Pool).then_some(depth.min(1024)),
-                uring: Uring { fixed_buffers: grid.fixed, ..Uring::default() },
-                ..Config::default()
-            };
+            let config = Config::default().with(|config| {
+                config.io.engine = Some(grid.engine);
+                config.io.cache = Some(grid.cache);
+                config.io.block_bytes = Some(block_bytes);
+                config.io.queue_depth = Some(depth);
+                config.io.workers = Some(0);
+                config.io.consume = grid.consume;
+                config.io.pool_threads =
+                    (grid.engine == EngineKind::Pool).then_some(depth.min(1024));
+                config.uring.fixed_buffers = grid.fixed;
+            });
             let until = Until { bytes: u64::MAX, time: Some(time) };
             planned.add(case, state(grid.cache), cost(target, time, grid.cache), move || {
-                reading::from_start(target.path(), &config, Order::AnyOrder, until, &|_| {})
+                reading::from_start(target.path(), &config, &RunOptions::default(), until, &|_| {})
             });
         }
     }
@@ -214,21 +214,22 @@ fn ways_group<'a>(args: &Args, target: &'a Target, cache: CacheMode) -> Planned<
             let case = Case::new(format!("{name}, {block}")).with("block", block);
             case.with("way", name).with("cache state", "cold")
         };
-        let ours = |engine, huge_pages| Config {
-            engine: Some(engine),
-            cache: Some(cache),
-            block_bytes: Some(block_bytes),
-            depth: Some(16),
-            workers: Some(0),
-            huge_pages,
-            ..Config::default()
+        let ours = |engine, huge_pages| {
+            Config::default().with(|config| {
+                config.io.engine = Some(engine);
+                config.io.cache = Some(cache);
+                config.io.block_bytes = Some(block_bytes);
+                config.io.queue_depth = Some(16);
+                config.io.workers = Some(0);
+                config.memory.huge_pages = huge_pages;
+            })
         };
         for engine in [EngineKind::IoUring, EngineKind::Libaio, EngineKind::Pool, EngineKind::Pread]
         {
             let config = ours(engine, blockring::HugePages::Advise);
             let case = case(&format!("ours: {engine}"));
             planned.add(case, state(cache), cost(target, time, cache), move || {
-                reading::from_start(target.path(), &config, Order::AnyOrder, until, &|_| {})
+                reading::from_start(target.path(), &config, &RunOptions::default(), until, &|_| {})
             });
         }
         for way in Way::ALL {
@@ -275,21 +276,20 @@ fn slow_group<'a>(args: &Args, target: &'a Target) -> Planned<'a> {
 fn slow(target: &Target, cache: CacheMode, bytes: u64, times: u32) -> Result<Sample, Missing> {
     let kept = Kept::default();
     let trace = Trace::new(kept.clone());
-    let config = Config {
-        cache: Some(cache),
-        block_bytes: Some(512 << 10),
-        depth: Some(16),
-        workers: Some(0),
-        trace: Some(trace.clone()),
-        ..Config::default()
-    };
+    let config = Config::default().with(|config| {
+        config.io.cache = Some(cache);
+        config.io.block_bytes = Some(512 << 10);
+        config.io.queue_depth = Some(16);
+        config.io.workers = Some(0);
+    });
+    let run = RunOptions { trace: Some(&trace), ..RunOptions::default() };
     let until = Until { bytes, time: None };
     let hash = |block: &[u8]| {
         for _ in 0..times {
             std::hint::black_box(blake3::hash(block));
         }
     };
-    let sample = reading::from_start(target.path(), &config, Order::AnyOrder, until, &hash)?;
+    let sample = reading::from_start(target.path(), &config, &run, until, &hash)?;
     trace.finish().map_err(failed)?;
     let events = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(Sample { in_flight: in_flight(&events).map_err(failed)?, ..sample })

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use blockring::{CacheMode, Config, Order, Plan, Source};
+use blockring::{CacheMode, Config, Plan, RunOptions, Source};
 
 use crate::case::Missing;
 use crate::scratch::Scratch;
@@ -106,8 +106,8 @@ impl Target {
     /// taken for granted.
     pub(crate) fn has_direct(&self) -> bool {
         let Ok(source) = Source::open(self.path()) else { return true };
-        let config = Config { cache: Some(CacheMode::Direct), ..Config::default() };
-        Plan::choose(&source, &config, Order::AnyOrder).is_ok()
+        let config = Config::default().with(|config| config.io.cache = Some(CacheMode::Direct));
+        Plan::choose(&source, &config, &RunOptions::default()).is_ok()
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use blockring::{Config, EngineKind, Source, Tuning, Tunings};
+use blockring::{EngineKind, RunOptions, Source, Tuning, Tunings};
 use ringsum::tuned::{self, DeviceId, Entry};
 
 use crate::advice;
@@ -87,10 +87,9 @@ impl Settings {
         (self.engine == EngineKind::Pool).then_some(self.depth)
     }
 
-    /// The very way that `ringsum` takes them.
-    fn config(self) -> Config {
-        let tuned = Tunings::new(move |_| Some(Ok(self.tuning())));
-        Config { tuned: Some(tuned), ..Config::default() }
+    /// The same as `ringsum` gets it from its file.
+    fn tunings(self) -> Tunings {
+        Tunings::new(move |_| Some(Ok(self.tuning())))
     }
 
     fn tuning(self) -> Tuning {
@@ -215,7 +214,9 @@ fn check_followed(session: &Session<'_>, target: &Target) -> anyhow::Result<()> 
     let _ = session.drop_pages(&target.paths());
     let candidate = Settings { block_bytes: 256 << 10, depth: 8, ..Settings::built_in() };
     let source = Source::open(target.path())?;
-    let plan = ringsum::plan(&source, &candidate.config())?;
+    let tunings = candidate.tunings();
+    let run = RunOptions { tunings: Some(&tunings), ..RunOptions::default() };
+    let plan = ringsum::plan(&source, &ringsum::Options::default(), &run)?;
     if plan.block_bytes() == u64::from(candidate.block_bytes) {
         return Ok(());
     }
@@ -291,11 +292,11 @@ impl Search {
             let block = show_size(block_bytes.into());
             case = case.with("engine", engine).with("block", block).with("depth", depth);
         }
-        let config = settings.map_or_else(Config::default, Settings::config);
+        let tunings = settings.map(Settings::tunings);
         let bytes = target.len().min(self.bytes_max);
         let bytes_max = self.bytes_max;
         planned.add(case, Cache::Cold, Cost::read(bytes), move || {
-            limits::hashing_with(target.path(), bytes_max, config.clone())
+            limits::hash_start(target.path(), bytes_max, None, tunings.as_ref())
         });
     }
 }

@@ -10,8 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
-use blockring::pipe::{Wait, take_by_splice};
-use blockring::{Buffer, HugePages, SLAB_BYTES_MAX};
+use blockring::{Buffer, HugePages, SLAB_BYTES_MAX, Wait};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::ReadWriteFlags;
 use rustix::pipe::SpliceFlags;
@@ -20,6 +19,7 @@ use crate::case::{Missing, Sample};
 use crate::interrupt;
 use crate::process;
 use crate::workload::limits::fits_into_memory;
+use crate::workload::pipe_ends::splice_some;
 use crate::workload::reading::Until;
 use crate::workload::target::{failed, refused};
 
@@ -204,7 +204,7 @@ fn splice(file: &File, pieces: Pieces<'_>, progress: &mut Progress) -> io::Resul
         }
         progress.count(moved);
         while moved > 0 {
-            moved -= take_by_splice(&reader, &null, moved, Wait::Sleep)?;
+            moved -= splice_some(&reader, &null, moved, Wait::Sleep)?;
         }
     }
     Ok(())
