@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, and that never take the place of another unasked.
+//! Files that are written completely or not at all, and never replace another file unintentionally.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -6,52 +6,48 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// A file to be written, maybe many times.
+/// A file to be written, once or many times.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     path: PathBuf,
-    /// It was not there before.
+    /// It did not exist before.
     is_new: bool,
 }
 
 impl OutputFile {
-    /// Makes the file, empty, so that whether it can be written is known early.
+    /// Creates the file, empty, so that a file that cannot be written is reported early.
     ///
     /// # Errors
     ///
-    /// It exists, and `overwrite` is not set; or it cannot be made.
+    /// It exists, and `overwrite` is not set; or it cannot be created.
     pub(crate) fn create(path: &Path, overwrite: bool) -> anyhow::Result<OutputFile> {
         let is_new = fs::symlink_metadata(path).is_err();
         let mut options = OpenOptions::new();
-        options.write(true);
-        match overwrite {
-            true => options.create(true),
-            false => options.create_new(true),
-        };
+        options.write(true).create(overwrite).create_new(!overwrite);
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            bail!("{}: it is not a regular file, which this is written to", path.display());
+            bail!("{}: not a regular file; only regular files are written", path.display());
         }
         match options.open(path) {
             Ok(_) => Ok(OutputFile { path: path.to_owned(), is_new }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(
-                "{}: it exists, and is left as it is: name another file, or say --overwrite",
+                "{}: the file exists and was not changed; use another name, or --overwrite",
                 path.display()
             ),
-            Err(error) => Err(error).with_context(|| format!("{}", path.display())),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
         }
     }
 
-    /// Puts what `write` writes in the place of what the file held.
+    /// Replaces the content of the file by that which `write` writes.
     ///
     /// # Errors
     ///
-    /// It cannot be written: then what it held is still there.
+    /// It cannot be written, and has its old content.
     pub(crate) fn replace(
         &self,
         write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
     ) -> anyhow::Result<()> {
         let written = || {
-            // What a link in its place leads to is what is replaced.
+            // A symbolic link stays, and its target is replaced.
             let path = self.path.canonicalize()?;
             let folder = path.parent().unwrap_or(Path::new("/"));
             let mut new = tempfile::Builder::new().prefix(".ringbench-").tempfile_in(folder)?;
@@ -64,10 +60,10 @@ impl OutputFile {
             new.persist(&path)?;
             Ok::<_, std::io::Error>(())
         };
-        written().with_context(|| format!("{}: it cannot be written", self.path.display()))
+        written().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Takes away a file that was made for this, and that nothing was written to.
+    /// Removes the file if it was created here and nothing was written to it.
     pub(crate) fn discard_if_empty(&self) {
         if self.is_new && fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
             let _ = fs::remove_file(&self.path);
@@ -80,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_exists_is_left_as_it_is() {
+    fn an_existing_file_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("page.html");
         fs::write(&path, "old").unwrap();
@@ -91,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_what_there_was() {
+    fn a_failed_write_keeps_the_old_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("page.html");
         fs::write(&path, "old").unwrap();
@@ -108,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_content_is_taken_away() {
+    fn a_file_without_content_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("page.html");
         let file = OutputFile::create(&path, false).unwrap();

@@ -1,5 +1,5 @@
-//! Ctrl-C: what is measured at that moment is given up, what was measured is kept, and files that were made
-//! for measuring go.
+//! Ctrl-C: the sample that is being taken is discarded, finished ones are kept, and scratch files are
+//! removed.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char};
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The path of a file that is to go when the process is ended at once: leaked, and never changed.
+/// The path of a file to remove if the process is ended at once: leaked, and never changed.
 static UNFINISHED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The file at `path` goes with the process, even if that is ended at once; `None`: there is none.
+/// Registers a file to be removed even if the process is ended at once; `None` if there is none.
 pub(crate) fn remove_at_end(path: Option<&Path>) {
     let path = path.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
     let path = path.map_or(std::ptr::null_mut(), CString::into_raw);
-    // The one before is leaked: the handler may be looking at it.
+    // The previous one is leaked: the handler may be looking at it.
     UNFINISHED.store(path, Ordering::SeqCst);
 }
 
-extern "C" fn note(_signal: libc::c_int) {
+extern "C" fn on_signal(_signal: libc::c_int) {
     if INTERRUPTED.swap(true, Ordering::SeqCst) {
-        // The second time: at once.
+        // The second signal ends the process at once.
         let path = UNFINISHED.load(Ordering::SeqCst);
-        // SAFETY: both may be called here; the path is a string that is never freed.
+        // SAFETY: both calls are allowed in a signal handler; the string is never freed.
         unsafe {
             if !path.is_null() {
                 libc::unlink(path);
@@ -34,20 +34,20 @@ extern "C" fn note(_signal: libc::c_int) {
     }
 }
 
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT are noted, and the second of them ends the process.
+/// Handles SIGINT, SIGTERM, SIGHUP and SIGQUIT: the first one is noted, the second ends the process.
 pub(crate) fn listen() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        let note: extern "C" fn(libc::c_int) = note;
-        // SAFETY: all of the structure may be zero; the handler calls nothing that it may not.
+        let handler: extern "C" fn(libc::c_int) = on_signal;
+        // SAFETY: a zeroed sigaction is a legal one; the handler does only what handlers may.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = note as libc::sighandler_t;
+            action.sa_sigaction = handler as libc::sighandler_t;
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
 }
 
-/// Whether it came.
+/// Whether a signal arrived.
 pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

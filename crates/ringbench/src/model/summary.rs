@@ -1,4 +1,4 @@
-//! What many values come to: their middle, their spread, and whether there are enough of them.
+//! Statistics of samples: location, spread, noise and changes of level.
 
 /// Several values in short.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -7,27 +7,28 @@ pub(crate) struct Summary {
     pub(crate) min: f64,
     pub(crate) median: f64,
     pub(crate) max: f64,
-    /// Median of the distances from the median.
+    /// Median absolute deviation from the median.
     pub(crate) mad: f64,
-    /// Standard deviation, of a sample.
+    /// Standard deviation of a sample.
     pub(crate) sd: f64,
 }
 
-/// The MAD of a normal distribution is this part of its standard deviation: the 0.75 quantile.
+/// MAD of a normal distribution, as a part of its standard deviation: the 0.75 quantile.
 const MAD_OF_NORMAL: f64 = 0.6745;
 
-/// A value whose distance from the median is this many times `MAD / 0.6745` is an outlier: Iglewicz and
+/// Distance from the median, in units of `MAD / 0.6745`, from which a value is an outlier: Iglewicz and
 /// Hoaglin, "How to Detect and Handle Outliers", 1993.
 const OUTLIER_SCORE: f64 = 3.5;
 
-/// The error of a median is so many times that of a mean, for a normal distribution: the root of pi/2.
+/// Standard error of a median, as a multiple of that of a mean, for a normal distribution: the root of
+/// pi/2.
 const ERROR_OF_MEDIAN: f64 = 1.2533;
 
-/// 97.5 % of Student's t distribution with so many degrees of freedom, from 1 on: NIST/SEMATECH, "e-Handbook of
-/// Statistical Methods", 1.3.6.7.2.
+/// 97.5 % quantile of Student's t distribution for 1 to 10 degrees of freedom: NIST/SEMATECH,
+/// "e-Handbook of Statistical Methods", 1.3.6.7.2.
 const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
 
-/// The same beyond that: at most, up to 20, 40, and any number.
+/// The same for more degrees of freedom, as upper bounds: up to 20, up to 40, and beyond.
 const STUDENT_BEYOND: [(usize, f64); 3] = [(20, 2.201), (40, 2.086), (usize::MAX, 2.021)];
 
 fn student(degrees: usize) -> f64 {
@@ -37,22 +38,22 @@ fn student(degrees: usize) -> f64 {
 }
 
 impl Summary {
-    /// `None` for no values.
+    /// Returns `None` if there are no values.
     pub(crate) fn of(values: &[f64]) -> Option<Summary> {
-        let sorted = sorted(values);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let median = middle(&sorted)?;
-        let distances: Vec<f64> = sorted.iter().map(|value| (value - median).abs()).collect();
-        let mad = middle(&self::sorted(&distances))?;
-        let count = sorted.len() as f64;
-        let mean = sorted.iter().sum::<f64>() / count;
-        let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
-        let sd = if sorted.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
-        Some(Summary { count: sorted.len(), min, median, max, mad, sd })
+        let median = median(values)?;
+        let distances: Vec<f64> = values.iter().map(|value| (value - median).abs()).collect();
+        let mad = self::median(&distances)?;
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let sd = if count > 1 { (squares / (count as f64 - 1.0)).sqrt() } else { 0.0 };
+        let min = values.iter().copied().reduce(f64::min)?;
+        let max = values.iter().copied().reduce(f64::max)?;
+        Some(Summary { count, min, median, max, mad, sd })
     }
 
-    /// How far the median may be off, in the unit of the values: half of its 95 % confidence interval.
-    /// One value says nothing of that. (Those that are the same may be so by the clock: a thousandth.)
+    /// Half of the median's 95 % confidence interval, in the unit of the values; infinite for a single
+    /// value. (Equal values may be equal because the clock is coarse: at least a thousandth.)
     pub(crate) fn noise(&self) -> f64 {
         match self.count {
             0 | 1 => f64::INFINITY,
@@ -63,13 +64,12 @@ impl Summary {
         }
     }
 
-    /// The same as a part of the median.
+    /// The noise as a part of the median.
     pub(crate) fn relative_noise(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { self.noise() / self.median.abs() }
     }
 
-    /// Whether `value` is far from what the others are. Where more than half of the values are the same,
-    /// only one that is 10 % off counts.
+    /// Whether `value` is far from the others. If more than half of the values are equal, that is 10 %.
     pub(crate) fn is_outlier(&self, value: f64) -> bool {
         let distance = (value - self.median).abs();
         let sigma = self.mad / MAD_OF_NORMAL;
@@ -80,35 +80,26 @@ impl Summary {
     }
 }
 
-fn sorted(values: &[f64]) -> Vec<f64> {
+fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted
+    let last = sorted.len().checked_sub(1)?;
+    Some(sorted[last / 2].midpoint(sorted[sorted.len() / 2]))
 }
 
-fn middle(sorted: &[f64]) -> Option<f64> {
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        len if len % 2 == 1 => Some(sorted[half]),
-        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
-    }
-}
-
-/// Where a sequence changes its level beyond its noise, and by how much: `(index, level after / level
-/// before)`. Levels are medians, and the cut is the one that leaves the least distances from them, with
-/// four values at least on either side.
+/// Finds a change of level beyond the noise: `(index, level after / level before)`. Levels are medians.
+/// The cut minimizes the distances from them, with at least four values on either side.
 pub(crate) fn step(values: &[f64]) -> Option<(usize, f64)> {
     const SIDE_MIN: usize = 4;
     let distances = |part: &[f64]| {
-        let median = middle(&sorted(part))?;
+        let median = median(part)?;
         Some(part.iter().map(|value| (value - median).abs()).sum::<f64>())
     };
     let cuts = (SIDE_MIN..=values.len().checked_sub(SIDE_MIN)?)
         .filter_map(|at| Some((at, distances(&values[..at])? + distances(&values[at..])?)));
     let (at, _) = cuts.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let (before, after) = (Summary::of(&values[..at])?, Summary::of(&values[at..])?);
-    // Twice the noise: of all cuts, the one that looks best was taken.
+    // Twice the noise, since this is the best-looking of many cuts.
     let is_real = (after.median - before.median).abs() > 2.0 * (before.noise() + after.noise());
     (is_real && before.median > 0.0).then(|| (at, after.median / before.median))
 }
@@ -116,7 +107,7 @@ pub(crate) fn step(values: &[f64]) -> Option<(usize, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::splitmix;
+    use crate::model::case::Metric;
 
     #[test]
     fn middles_and_spreads() {
@@ -164,10 +155,9 @@ mod tests {
     }
 
     /// Normal values around 1 (Box and Muller's method).
-    fn normal(count: usize, sd: f64, state: &mut u64) -> Vec<f64> {
-        let mut uniform = || (splitmix(state) >> 11) as f64 / (1_u64 << 53) as f64;
+    fn normal(count: usize, sd: f64, random: &mut fastrand::Rng) -> Vec<f64> {
         let mut next = || {
-            let (u, v) = (1.0 - uniform(), uniform());
+            let (u, v) = (1.0 - random.f64(), random.f64());
             1.0 + sd * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
         };
         (0..count).map(|_| next()).collect()
@@ -175,13 +165,12 @@ mod tests {
 
     #[test]
     fn noise_alone_is_hardly_ever_a_difference_or_a_step() {
-        let mut state = 1;
+        let mut random = fastrand::Rng::with_seed(1);
         for count in [2, 3, 5, 11, 30] {
             let mut found = [0, 0];
             for _ in 0..2000 {
-                let (a, b) = (normal(count, 0.1, &mut state), normal(count, 0.1, &mut state));
-                let metric = crate::case::Metric::Seconds;
-                found[0] += u32::from(crate::advice::differ(metric, &a, &b).is_some());
+                let (a, b) = (normal(count, 0.1, &mut random), normal(count, 0.1, &mut random));
+                found[0] += u32::from(Metric::Seconds.gain(&a, &b).is_some());
                 found[1] += u32::from(step(&[a, b].concat()).is_some());
             }
             assert!(found[0] < 30 && found[1] < 30, "{found:?} of 2000, {count} values each");

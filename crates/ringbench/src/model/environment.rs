@@ -1,5 +1,5 @@
-//! What was measured on: the machine, and for each path the file system, the device under it and the layout
-//! of the file. Only what the system says, each by its name.
+//! What was measured on: the machine, and for each path the file system, the device and the layout of
+//! the file. Only facts that the system reports, each under its name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-type Facts = BTreeMap<String, String>;
+pub(crate) type Facts = BTreeMap<String, String>;
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Environment {
     pub(crate) machine: Facts,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<TargetFacts>,
 }
 
-/// Something that is measured.
+/// The facts of a file, folder or device that is measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Target {
+pub(crate) struct TargetFacts {
     pub(crate) path: String,
     pub(crate) facts: Facts,
 }
 
 impl Environment {
-    /// The facts as they are now. What the system does not say is left out.
+    /// Gathers the facts. Those that the system does not report are left out.
     pub(crate) fn capture(targets: &[PathBuf]) -> Environment {
         Environment {
             machine: machine(),
@@ -35,7 +35,7 @@ impl Environment {
     }
 }
 
-/// The text of a file of the kernel's, in one line; `None` where there is none.
+/// The words of a file in `/proc` or `/sys`; `None` if there are none.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -70,26 +70,44 @@ fn machine() -> Facts {
     let cores = std::thread::available_parallelism().map(|cores| cores.to_string());
     put(&mut facts, "processors", cores.ok());
     let cpufreq = "/sys/devices/system/cpu/cpu0/cpufreq";
-    put(&mut facts, "governor", text(format!("{cpufreq}/scaling_governor")));
-    put(&mut facts, "frequency driver", text(format!("{cpufreq}/scaling_driver")));
+    for (name, path) in [
+        ("governor", &*format!("{cpufreq}/scaling_governor")),
+        ("frequency driver", &format!("{cpufreq}/scaling_driver")),
+        ("transparent huge pages", "/sys/kernel/mm/transparent_hugepage/enabled"),
+        ("reserved huge pages", "/proc/sys/vm/nr_hugepages"),
+        ("io_uring disabled", "/proc/sys/kernel/io_uring_disabled"),
+        ("load", "/proc/loadavg"),
+    ] {
+        put(&mut facts, name, text(path));
+    }
     put(&mut facts, "mitigations", mitigations());
-    put(&mut facts, "transparent huge pages", text("/sys/kernel/mm/transparent_hugepage/enabled"));
-    put(&mut facts, "reserved huge pages", text("/proc/sys/vm/nr_hugepages"));
-    put(&mut facts, "io_uring disabled", text("/proc/sys/kernel/io_uring_disabled"));
-    put(&mut facts, "load", text("/proc/loadavg"));
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = |wanted: &str| {
-        let line = meminfo.lines().find(|line| line.starts_with(wanted))?;
-        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(format!("{} MiB", kib >> 10))
-    };
+    let memory = |field| memory_bytes(field).map(|bytes| format!("{} MiB", bytes >> 20));
     put(&mut facts, "memory", memory("MemTotal:"));
     put(&mut facts, "memory available", memory("MemAvailable:"));
     put(&mut facts, "ringbench", Some(env!("CARGO_PKG_VERSION").to_owned()));
     facts
 }
 
-/// What the kernel does against flaws of the processor: each of them costs system calls time.
+/// A field of `/proc/meminfo`, in bytes.
+fn memory_bytes(field: &str) -> Option<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find(|line| line.starts_with(field))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Memory that programs can still allocate, in bytes (`MemAvailable`); 0 if the kernel does not report
+/// it.
+pub(crate) fn available_bytes() -> u64 {
+    memory_bytes("MemAvailable:").unwrap_or(0)
+}
+
+/// Whether `bytes` fit into half of the available memory.
+pub(crate) fn fits_into_memory(bytes: u64) -> bool {
+    bytes <= available_bytes() / 2
+}
+
+/// The mitigations of processor flaws that are active: each of them slows down system calls.
 fn mitigations() -> Option<String> {
     let folder = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").ok()?;
     let mut on: Vec<String> = folder
@@ -101,49 +119,52 @@ fn mitigations() -> Option<String> {
     Some(if on.is_empty() { "none".to_owned() } else { on.join(", ") })
 }
 
-fn target(path: &Path) -> Target {
+fn target(path: &Path) -> TargetFacts {
     let mut facts = Facts::new();
     if let Ok(metadata) = fs::metadata(path) {
         let kind = metadata.file_type();
-        let (what, device) = if kind.is_block_device() {
-            ("block device", metadata.st_rdev())
-        } else if kind.is_dir() {
-            ("folder", metadata.st_dev())
-        } else {
-            ("file", metadata.st_dev())
+        let kind_name = match kind.is_block_device() {
+            true => "block device",
+            false if kind.is_dir() => "folder",
+            false => "file",
         };
-        put(&mut facts, "kind", Some(what.to_owned()));
+        put(&mut facts, "kind", Some(kind_name.to_owned()));
         if kind.is_file() {
             put(&mut facts, "length", Some(format!("{} bytes", metadata.len())));
             put(&mut facts, "allocated", Some(format!("{} bytes", metadata.st_blocks() * 512)));
-            put(&mut facts, "pieces", pieces(path));
+            put(&mut facts, "extents", extents(path));
         }
         mount(path, &mut facts);
-        describe_device(device, &mut facts);
+        describe_device(device_of(&metadata), &mut facts);
     }
-    Target { path: path.display().to_string(), facts }
+    TargetFacts { path: path.display().to_string(), facts }
 }
 
-/// In how many pieces a file lies on its device (FIEMAP).
-fn pieces(path: &Path) -> Option<String> {
+/// The number of the device that a path is or lies on.
+pub(crate) fn device_of(metadata: &fs::Metadata) -> u64 {
+    match metadata.file_type().is_block_device() {
+        true => metadata.st_rdev(),
+        false => metadata.st_dev(),
+    }
+}
+
+/// The number of extents of a file on its device (FIEMAP).
+fn extents(path: &Path) -> Option<String> {
     let source = blockring::Source::open(path).ok()?;
     source.extent_count().map(|count| count.to_string())
 }
 
-/// The mount that `path` lies in: the longest mount point that is a start of it, and of several the last.
+/// The mount of a path: the longest mount point that is a prefix of it, and of several the last.
 fn mount(path: &Path, facts: &mut Facts) {
     let Ok(path) = path.canonicalize() else { return };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut best: Option<(usize, &str)> = None;
-    for line in mounts.lines() {
-        // 36 35 98:0 /root /mnt rw,noatime - ext4 /dev/root rw: see proc_pid_mountinfo(5).
-        let Some(point) = line.split(' ').nth(4) else { continue };
-        let depth = Path::new(point).components().count();
-        if path.starts_with(point) && best.is_none_or(|(deepest, _)| depth >= deepest) {
-            best = Some((depth, line));
-        }
-    }
-    let Some((mount, file_system)) = best.and_then(|(_, line)| line.split_once(" - ")) else {
+    // 36 35 98:0 /root /mnt rw,noatime - ext4 /dev/root rw: see proc_pid_mountinfo(5).
+    let depth = |line: &&str| {
+        let point = line.split(' ').nth(4).filter(|point| path.starts_with(point));
+        point.map(|point| Path::new(point).components().count())
+    };
+    let deepest = mounts.lines().filter(|line| depth(line).is_some()).max_by_key(depth);
+    let Some((mount, file_system)) = deepest.and_then(|line| line.split_once(" - ")) else {
         return;
     };
     let mut words = file_system.split(' ');
@@ -192,7 +213,7 @@ fn describe_device(device: u64, facts: &mut Facts) {
     put(facts, "layers below", (!layers.is_empty()).then(|| layers.join(", ")));
 }
 
-/// The devices that a stacked one is made of, and whether one of them encrypts.
+/// Adds the devices that a stacked device consists of, and whether one of them encrypts.
 fn add_layers(disk: &Path, layers: &mut Vec<String>, depth_max: u32) {
     if let Some(uuid) = text(disk.join("dm/uuid")) {
         let kind = uuid.split('-').next().unwrap_or_default().to_lowercase();
@@ -215,8 +236,8 @@ fn add_layers(disk: &Path, layers: &mut Vec<String>, depth_max: u32) {
     }
 }
 
-/// What the disks have delivered since the start of the system, in bytes: that of the path, or where a file
-/// system has no device of its own, of all whole disks.
+/// Counts the bytes that disks have delivered since the system started: the disk of a path, or all whole
+/// disks if its file system has no device of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskCounter {
     stats: Vec<PathBuf>,
@@ -224,19 +245,12 @@ pub(crate) struct DiskCounter {
 
 impl DiskCounter {
     pub(crate) fn of(path: &Path) -> DiskCounter {
-        let device =
-            fs::metadata(path).ok().map(|metadata| match metadata.file_type().is_block_device() {
-                true => metadata.st_rdev(),
-                false => metadata.st_dev(),
-            });
-        let stats = match device.and_then(sysfs) {
-            Some(disk) => vec![disk.join("stat")],
-            None => whole_disks().into_iter().map(|disk| disk.join("stat")).collect(),
-        };
-        DiskCounter { stats }
+        let disk = fs::metadata(path).ok().and_then(|metadata| sysfs(device_of(&metadata)));
+        let disks = disk.map_or_else(whole_disks, |disk| vec![disk]);
+        DiskCounter { stats: disks.into_iter().map(|disk| disk.join("stat")).collect() }
     }
 
-    /// `None` where the kernel does not count.
+    /// Returns `None` if the kernel does not count.
     pub(crate) fn read_bytes(&self) -> Option<u64> {
         // The third number is sectors of 512 bytes: Documentation/admin-guide/iostats.rst.
         let sectors =
@@ -246,14 +260,14 @@ impl DiskCounter {
     }
 }
 
-/// Disks that are no part of another and stand on none.
+/// Disks that are not part of another device and not stacked on one.
 fn whole_disks() -> Vec<PathBuf> {
     let disks = fs::read_dir("/sys/block").into_iter().flatten().filter_map(Result::ok);
-    let stands_alone = |disk: &PathBuf| {
+    let is_whole = |disk: &PathBuf| {
         let name = disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
         !["loop", "ram", "zram", "dm-", "md"].iter().any(|prefix| name.starts_with(prefix))
     };
-    disks.map(|disk| disk.path()).filter(stands_alone).collect()
+    disks.map(|disk| disk.path()).filter(is_whole).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Charts as their SVG says them.
+//! Charts, as their SVG shows them.
 
 use super::*;
-use crate::case::{Case, LatencyNs, Metric, Missing, Sample};
+use crate::model::case::{Case, LatencyNs, Metric, Missing, Sample};
 
 fn sample(seconds: f64) -> Sample {
     Sample { wall_s: seconds, bytes: 1_000_000_000, operations: 1000, ..Sample::default() }
@@ -22,12 +22,12 @@ fn group(chart: Chart, cases: Vec<Case>) -> Group {
 }
 
 fn one(group: &Group) -> String {
-    let drawings = draw(&[Side { name: "", group }]).unwrap();
+    let drawings = draw(&[Side { name: "", group }]);
     let [drawing] = &drawings[..] else { panic!("{drawings:?}") };
     drawing.svg.clone()
 }
 
-/// What is written in a chart, in the order in which it is drawn.
+/// The texts of a chart, in the order in which they are drawn.
 fn texts(svg: &str) -> Vec<&str> {
     let texts = svg.split("<text ").skip(1);
     texts.map(|text| text.split_once('>').unwrap().1.split_once('<').unwrap().0.trim()).collect()
@@ -45,7 +45,7 @@ fn every_chart() -> Vec<Chart> {
 }
 
 #[test]
-fn nothing_is_drawn_of_nothing() {
+fn nothing_is_drawn_without_samples() {
     for chart in every_chart() {
         let mut missing = case("c", &[("depth", "1"), ("block", "4K"), ("engine", "a")], &[]);
         missing.missing = Some(Missing::Unavailable("not here".into()));
@@ -53,7 +53,7 @@ fn nothing_is_drawn_of_nothing() {
         let zero = case("zero", &[("depth", "1"), ("block", "4K")], &[0.0]);
         for cases in [vec![], vec![missing], vec![zero]] {
             let group = group(chart.clone(), cases);
-            let drawings = draw(&[Side { name: "", group: &group }]).unwrap();
+            let drawings = draw(&[Side { name: "", group: &group }]);
             let drawn: Vec<&str> =
                 drawings.iter().flat_map(|drawing| texts(&drawing.svg)).collect();
             assert!(
@@ -61,7 +61,7 @@ fn nothing_is_drawn_of_nothing() {
                 "{drawn:?}"
             );
         }
-        assert!(draw(&[]).unwrap().is_empty());
+        assert!(draw(&[]).is_empty());
         assert!(why_none(&chart).starts_with("There is no chart"));
     }
 }
@@ -77,9 +77,9 @@ fn bars_have_names_values_and_reasons() {
         assert!(texts.contains(&text), "{text}: {texts:?}");
     }
     assert!(svg.contains("aria-label=\"group: What it shows.\""), "{svg}");
-    // The best one is drawn in full colour, the other one is not.
-    let bars: Vec<_> = svg.lines().filter(|line| line.contains("#1F7FC4")).collect();
-    assert_eq!(bars.iter().map(|bar| bar.contains("opacity")).collect::<Vec<_>>(), [true, false]);
+    // Only the best one is drawn in full color.
+    let bars: Vec<_> = svg.lines().filter(|line| line.contains("#1f7fc4")).collect();
+    assert_eq!(bars.iter().map(|bar| bar.contains("fill-opacity")).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn bars_of_several_runs_are_next_to_each_other() {
     let first = group(Chart::Bars, vec![case("same", &[], &[1.0]), case("old", &[], &[1.0])]);
     let second = group(Chart::Bars, vec![case("same", &[], &[2.0]), case("new", &[], &[1.0])]);
     let sides = [Side { name: "A", group: &first }, Side { name: "B", group: &second }];
-    let drawings = draw(&sides).unwrap();
+    let drawings = draw(&sides);
     assert_eq!((drawings.len(), &drawings[0].side[..]), (1, ""));
     let texts = texts(&drawings[0].svg);
     for text in ["same", "old", "new", "A", "B", "500 MB/s"] {
@@ -116,15 +116,15 @@ fn lines_of_several_runs_have_the_same_scales() {
     let first = group(chart.clone(), vec![at("1", "a", 1.0), at("4", "a", 0.5), at("1", "b", 1.0)]);
     let second = group(chart, vec![at("1", "b", 0.2), at("2", "b", 0.2)]);
     let sides = [Side { name: "A", group: &first }, Side { name: "B", group: &second }];
-    let drawings = draw(&sides).unwrap();
+    let drawings = draw(&sides);
     let [a, b] = &drawings[..] else { panic!("{drawings:?}") };
     let ticks = |drawing: &Drawing| -> Vec<String> {
         let texts = texts(&drawing.svg).into_iter();
         texts.filter(|text| text.ends_with("B/s") || text.len() == 1).map(str::to_owned).collect()
     };
     assert_eq!(ticks(a)[..5], ticks(b)[..5]);
-    // The same engine has the same colour in both: the second one.
-    assert!(a.svg.contains("#D26A13") && b.svg.contains("#D26A13") && !b.svg.contains("#1F7FC4"));
+    // The same engine has the same color in both: the second one.
+    assert!(a.svg.contains("#d26a13") && b.svg.contains("#d26a13") && !b.svg.contains("#1f7fc4"));
 }
 
 #[test]

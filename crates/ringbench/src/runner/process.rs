@@ -1,4 +1,4 @@
-//! Other programs: run once, with what that took.
+//! Other programs: run once, and measured.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -10,23 +10,39 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::model::case::Sample;
+
 /// A program, or several that are joined by pipes.
 #[derive(Debug, Clone)]
 pub(crate) struct Pipeline {
     stages: Vec<Vec<OsString>>,
     input: Option<PathBuf>,
-    /// Whether what the last one prints is wanted; otherwise it goes to `/dev/null`.
+    /// Whether the output of the last program is kept instead of going to `/dev/null`.
     captures: bool,
 }
 
-/// What a pipeline took: processor time of all its programs, and the memory of the largest.
+/// What a pipeline used: processor time of all its programs, and memory of the largest.
 #[derive(Debug, Clone)]
-pub(crate) struct Took {
+pub(crate) struct Usage {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
-    /// Peak resident memory. Not less than ours when it started, since a program begins as a copy of us.
+    /// Peak resident memory. At least that of this process at the start, since a program begins as a
+    /// copy of it.
     pub(crate) rss_bytes: u64,
     pub(crate) output: Vec<u8>,
+}
+
+impl Usage {
+    /// A sample of one operation.
+    pub(crate) fn sample(&self) -> Sample {
+        Sample {
+            wall_s: self.wall.as_secs_f64(),
+            cpu_s: Some(self.cpu.as_secs_f64()),
+            rss_bytes: Some(self.rss_bytes),
+            operations: 1,
+            ..Sample::default()
+        }
+    }
 }
 
 impl Pipeline {
@@ -35,24 +51,23 @@ impl Pipeline {
         Pipeline { stages, input: None, captures: false }
     }
 
-    /// Joins another program by a pipe.
+    /// Appends another program, joined by a pipe.
     pub(crate) fn into<S: Into<OsString>>(mut self, next: impl IntoIterator<Item = S>) -> Pipeline {
         self.stages.push(next.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Standard input of the first program; nothing without.
-    pub(crate) fn reading(mut self, input: PathBuf) -> Pipeline {
-        self.input = Some(input);
-        self
+    /// Sets the standard input of the first program, which is empty by default.
+    pub(crate) fn reading(self, input: PathBuf) -> Pipeline {
+        Pipeline { input: Some(input), ..self }
     }
 
-    pub(crate) fn capturing(mut self) -> Pipeline {
-        self.captures = true;
-        self
+    /// Keeps the output of the last program.
+    pub(crate) fn capturing(self) -> Pipeline {
+        Pipeline { captures: true, ..self }
     }
 
-    /// As it would be typed, more or less.
+    /// The command line, unquoted.
     pub(crate) fn show(&self) -> String {
         let stage = |stage: &Vec<OsString>| {
             let words = stage.iter().map(|word| word.to_string_lossy());
@@ -69,9 +84,9 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// A program cannot be started, or does not end with status 0; then with what it said.
-    pub(crate) fn run(&self) -> anyhow::Result<Took> {
-        forget_own_peak();
+    /// A program cannot be started, or ends with another status than 0; then with its message.
+    pub(crate) fn run(&self) -> anyhow::Result<Usage> {
+        reset_own_peak();
         let start = Instant::now();
         let mut running = Running::default();
         let mut stdin = match &self.input {
@@ -80,23 +95,23 @@ impl Pipeline {
         };
         for (i, stage) in self.stages.iter().enumerate() {
             let is_last = i + 1 == self.stages.len();
-            let said = said_here()?;
+            // In memory, so that a program with long messages does not wait for a reader.
+            let stderr = memory_file()?;
             let mut command = Command::new(&stage[0]);
-            command.args(&stage[1..]).stdin(stdin).stderr(said.try_clone()?);
+            command.args(&stage[1..]).stdin(stdin).stderr(stderr.try_clone()?);
             command.stdout(match is_last && !self.captures {
                 true => Stdio::null(),
                 false => Stdio::piped(),
             });
             let name = stage[0].to_string_lossy().into_owned();
-            let mut child = command.spawn().with_context(|| format!("{name} cannot be started"))?;
+            let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
             stdin = Stdio::null();
-            if let Some(stdout) = child.stdout.take() {
-                match is_last {
-                    true => running.output = Some(stdout),
-                    false => stdin = stdout.into(),
-                }
+            match child.stdout.take() {
+                Some(stdout) if is_last => running.output = Some(stdout),
+                Some(stdout) => stdin = stdout.into(),
+                None => {}
             }
-            running.programs.push(Program { name, child, said });
+            running.programs.push(Program { name, child, stderr });
         }
         running.wait(start)
     }
@@ -106,11 +121,10 @@ impl Pipeline {
 struct Program {
     name: String,
     child: Child,
-    /// What it writes to standard error.
-    said: File,
+    stderr: File,
 }
 
-/// The programs that were started, none of which outlives this.
+/// Programs that were started; none of them outlives this.
 #[derive(Default)]
 struct Running {
     programs: Vec<Program>,
@@ -118,7 +132,7 @@ struct Running {
 }
 
 impl Running {
-    fn wait(mut self, start: Instant) -> anyhow::Result<Took> {
+    fn wait(mut self, start: Instant) -> anyhow::Result<Usage> {
         let mut output = Vec::new();
         if let Some(mut stdout) = self.output.take() {
             stdout.read_to_end(&mut output)?;
@@ -127,22 +141,21 @@ impl Running {
         let mut failed: Option<(i32, String)> = None;
         for mut program in std::mem::take(&mut self.programs) {
             let (status, usage) = wait4(program.child.id())?;
-            // One that lost its reader does not say what went wrong; the reader does.
+            // A program that lost its reader does not know why; the reader does.
             if status != 0 && failed.as_ref().is_none_or(|(status, _)| *status == BROKEN_PIPE) {
-                // Some complain where they should print.
-                let said = program.what_it_said();
-                let said = said.or_else(|| first_line(&output));
-                let said = said.unwrap_or_else(|| "it said nothing".to_owned());
-                let message = format!("{} ended with status {status}: {said}", program.name);
+                // Some programs print messages on standard output.
+                let message = program.message().or_else(|| first_line(&output));
+                let message = message.unwrap_or_else(|| "it printed no message".to_owned());
+                let message = format!("{} ended with status {status}: {message}", program.name);
                 failed = Some((status, message));
             }
-            cpu += time(usage.ru_utime) + time(usage.ru_stime);
+            cpu += duration(usage.ru_utime) + duration(usage.ru_stime);
             rss_bytes = rss_bytes.max(usage.ru_maxrss as u64 * 1024);
         }
         let wall = start.elapsed();
         match failed {
             Some((_, message)) => bail!(message),
-            None => Ok(Took { wall, cpu, rss_bytes, output }),
+            None => Ok(Usage { wall, cpu, rss_bytes, output }),
         }
     }
 }
@@ -156,15 +169,15 @@ impl Drop for Running {
     }
 }
 
-/// The status of a program that SIGPIPE has ended.
+/// The status of a program that SIGPIPE ended.
 const BROKEN_PIPE: i32 = 128 + libc::SIGPIPE;
 
 impl Program {
-    fn what_it_said(&mut self) -> Option<String> {
-        let mut said = Vec::new();
-        let _ = self.said.rewind();
-        let _ = (&self.said).take(4096).read_to_end(&mut said);
-        first_line(&said)
+    fn message(&mut self) -> Option<String> {
+        let mut text = Vec::new();
+        let _ = self.stderr.rewind();
+        let _ = (&self.stderr).take(4096).read_to_end(&mut text);
+        first_line(&text)
     }
 }
 
@@ -173,28 +186,27 @@ fn first_line(text: &[u8]) -> Option<String> {
     text.lines().find(|line| !line.trim().is_empty()).map(str::to_owned)
 }
 
-/// Memory that is a file: however much a program says, it does not wait for us to read it.
-fn said_here() -> io::Result<File> {
-    let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    Ok(rustix::fs::memfd_create("stderr", flags)?.into())
+/// Creates a file in memory.
+pub(crate) fn memory_file() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("ringbench", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
-/// The peak of a program's memory begins with that of the process that starts it: not more of ours than there
-/// is now is to count (`clear_refs`, Linux 4.0).
-fn forget_own_peak() {
+/// Resets the peak memory of this process to its present memory (`clear_refs`, Linux 4.0): the peak of a
+/// program starts at that of the process that starts it.
+fn reset_own_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-fn time(time: libc::timeval) -> Duration {
+fn duration(time: libc::timeval) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
 }
 
-/// Exit status (128 and more: the signal), and what the process used.
+/// Waits for a child. Returns its exit status (128 + the signal that ended it) and its resource usage.
 fn wait4(pid: u32) -> io::Result<(i32, libc::rusage)> {
     let mut status = 0;
     loop {
-        // SAFETY: the structure may be zero, and the kernel fills it; the child is ours, and nobody else
-        // waits for it.
+        // SAFETY: a zeroed rusage is a legal one, and the kernel fills it; the child is ours, and no other
+        // code waits for it.
         let (result, usage) = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             (libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut usage), usage)
@@ -214,14 +226,14 @@ pub(crate) fn own_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Where a program is, in `PATH` or by its path.
+/// Finds a program in `PATH`, or by its path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let is_there = |path: &PathBuf| path.is_file();
+    let exists = |path: &PathBuf| path.is_file();
     if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(is_there);
+        return Some(PathBuf::from(program)).filter(exists);
     }
     let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(is_there)
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(exists)
 }
 
 #[cfg(test)]
@@ -229,18 +241,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_say_and_take() {
-        let took =
-            Pipeline::new(["printf", "a\nb\n"]).into(["wc", "-l"]).capturing().run().unwrap();
-        assert_eq!(String::from_utf8(took.output).unwrap().trim(), "2");
-        assert!(took.rss_bytes > 0 && took.wall > Duration::ZERO);
+    fn programs_are_measured() {
+        let wc = Pipeline::new(["printf", "a\nb\n"]).into(["wc", "-l"]).capturing();
+        let usage = wc.run().unwrap();
+        assert_eq!(String::from_utf8(usage.output).unwrap().trim(), "2");
+        assert!(usage.rss_bytes > 0 && usage.wall > Duration::ZERO);
         let busy = Pipeline::new(["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]);
-        let took = busy.run().unwrap();
-        assert!(took.cpu > Duration::ZERO && took.cpu <= took.wall * 2, "{took:?}");
+        let usage = busy.run().unwrap();
+        assert!(usage.cpu > Duration::ZERO && usage.cpu <= usage.wall * 2, "{usage:?}");
     }
 
     #[test]
-    fn failures_say_what_the_program_said() {
+    fn errors_have_the_message_of_the_program() {
         let pipeline = Pipeline::new(["sh", "-c", "echo no luck >&2; exit 3"]);
         assert_eq!(pipeline.run().unwrap_err().to_string(), "sh ended with status 3: no luck");
         let killed = Pipeline::new(["sh", "-c", "kill -9 $$"]).run().unwrap_err();
@@ -250,8 +262,8 @@ mod tests {
         let dies = Pipeline::new(["yes"]).into(["sh", "-c", "echo no disk >&2; exit 4"]);
         assert_eq!(dies.run().unwrap_err().to_string(), "sh ended with status 4: no disk");
         let missing = Pipeline::new(["yes"]).into(["/no/such/program"]).run().unwrap_err();
-        assert!(missing.to_string().contains("cannot be started"), "{missing}");
+        assert!(missing.to_string().contains("cannot start"), "{missing}");
         let missing = Pipeline::new(["/no/such/program"]).run().unwrap_err();
-        assert!(missing.to_string().contains("cannot be started"), "{missing}");
+        assert!(missing.to_string().contains("cannot start"), "{missing}");
     }
 }

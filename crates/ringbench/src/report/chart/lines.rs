@@ -1,22 +1,18 @@
-//! What lines are made of: a metric over a parameter, latencies at their percentiles, requests in flight.
+//! The lines of a chart: a metric over a parameter, latency percentiles, requests in flight.
 
 use std::collections::BTreeSet;
 
-use crate::case::{Case, Group, LatencyNs, Sample, show_seconds};
-use crate::grid;
-use crate::summary::Summary;
-
 use super::axis::Axis;
-use super::series::{self, Series};
+use super::plot::{self, Series};
 use super::{Drawing, Side};
+use crate::model::case::{Case, Group, LatencyNs, Sample};
+use crate::model::units::show_seconds;
+use crate::report::{grid, unique};
 
-/// The metric of each case over the parameter `x`. A line is the cases of one value of `by`; where no case
-/// has such a parameter, or that leaves two cases in one place, of one set of all the others.
-pub(super) fn over_parameter(
-    sides: &[Side<'_>],
-    x: &str,
-    by: &str,
-) -> anyhow::Result<Vec<Drawing>> {
+/// Draws the metric of each case over the parameter `x`. A line has the cases with one value of `by`, or,
+/// if no case has that or two cases of a line would share a place, with one combination of all other
+/// parameters.
+pub(super) fn over_parameter(sides: &[Side<'_>], x: &str, by: &str) -> Vec<Drawing> {
     let measured = |side: &Side<'_>| {
         let has_x = |case: &&Case| case.parameters.contains_key(x) && !case.samples.is_empty();
         side.group.cases.iter().filter(has_x).cloned().collect::<Vec<Case>>()
@@ -24,36 +20,72 @@ pub(super) fn over_parameter(
     let all: Vec<Vec<Case>> = sides.iter().map(measured).collect();
     let values = grid::in_order(all.iter().flatten().filter_map(|case| case.parameters.get(x)));
     if values.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let naming = Naming::of(&all, x, by);
-    let mut names: Vec<String> = Vec::new();
-    for name in all.iter().flatten().map(|case| naming.name(case)) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names: Vec<String> = all.iter().flatten().map(|case| naming.name(case)).collect();
     let names = grid::in_order(names.iter());
     let metric = sides[0].group.metric;
     let samples = all.iter().flatten().flat_map(|case| &case.samples);
-    let x = Axis::of_parameter(x, &values, series::WIDTH_PX);
-    let y = Axis::of_metric(metric, metric.name(), samples.map(|sample| metric.of(sample)));
-    let mut drawings = Vec::new();
-    for (side, cases) in sides.iter().zip(&all) {
-        let line = |(number, name): (usize, &String)| {
-            let cases = cases.iter().filter(|case| naming.name(case) == *name);
-            line(side.group, cases, (&x, &y), name, number)
+    let x_axis = Axis::of_parameter(x, &values, plot::WIDTH_PX);
+    let y_axis = Axis::of_metric(metric, samples.map(|sample| metric.of(sample)));
+    draw_sides(sides, (&x_axis, &y_axis), |number| {
+        let line = |(index, name): (usize, &String)| {
+            let cases = all[number].iter().filter(|case| naming.name(case) == *name);
+            let mut line = Series::new(name, index);
+            for case in cases {
+                let Some(at) = case.parameters.get(x).and_then(|x| x_axis.place(x)) else { continue };
+                let Some(summary) = sides[number].group.summary(case) else { continue };
+                let (min, max) = (y_axis.at(summary.min), y_axis.at(summary.max));
+                if min.is_finite() && max.is_finite() {
+                    line.points.push((at, y_axis.at(summary.median)));
+                    line.ranges.push((at, min, max));
+                }
+            }
+            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            line
         };
-        let lines: Vec<Series> = names.iter().enumerate().filter_map(line).collect();
+        names.iter().enumerate().map(line).collect()
+    })
+}
+
+/// Draws the lines that `lines` returns for each side, if there are any.
+fn draw_sides(
+    sides: &[Side<'_>],
+    (x, y): (&Axis, &Axis),
+    lines: impl Fn(usize) -> Vec<Series>,
+) -> Vec<Drawing> {
+    let mut drawings = Vec::new();
+    for (number, side) in sides.iter().enumerate() {
+        let mut lines = lines(number);
+        lines.retain(|line| !line.points.is_empty());
         if !lines.is_empty() {
-            let svg = series::draw(&super::label(side), &x, &y, &lines)?;
+            let svg = plot::draw(&super::label(side), x, y, &lines);
             drawings.push(Drawing { side: side.name.to_owned(), svg });
         }
     }
-    Ok(drawings)
+    drawings
 }
 
-/// What tells the lines of a chart apart.
+/// Draws a line for each case.
+fn draw_cases(
+    sides: &[Side<'_>],
+    axes: (&Axis, &Axis),
+    has_markers: bool,
+    points: impl Fn(&Group, &Case) -> Vec<(f64, f64)>,
+) -> Vec<Drawing> {
+    let names = super::case_names(sides);
+    draw_sides(sides, axes, |number| {
+        let group = sides[number].group;
+        let line = |(index, name): (usize, &&str)| {
+            let points = group.case(name).map_or_else(Vec::new, |case| points(group, case));
+            Series { points, has_markers, ..Series::new(name, index) }
+        };
+        names.iter().enumerate().map(line).collect()
+    })
+}
+
+/// The parameters that tell the lines of a chart apart.
 struct Naming {
     parameters: Vec<String>,
 }
@@ -65,17 +97,14 @@ impl Naming {
             let mut places = BTreeSet::new();
             !cases.iter().all(|case| places.insert((by_one.name(case), case.parameters.get(x))))
         });
-        let has_by = |case: &Case| case.parameters.contains_key(by);
-        if !collides && sides.iter().flatten().any(has_by) {
+        let cases = || sides.iter().flatten();
+        if !collides && cases().any(|case| case.parameters.contains_key(by)) {
             return by_one;
         }
-        // Those that are not the same everywhere.
-        let cases = || sides.iter().flatten();
+        // Those that differ between cases.
         let names: BTreeSet<&String> = cases().flat_map(|case| case.parameters.keys()).collect();
         let differs = |name: &&&String| {
-            let mut values = cases().map(|case| case.parameters.get(**name));
-            let first = values.next();
-            **name != x && values.any(|value| Some(value) != first)
+            **name != x && unique(cases().map(|case| case.parameters.get(**name))).len() > 1
         };
         Naming { parameters: names.iter().filter(differs).map(|&name| name.clone()).collect() }
     }
@@ -86,70 +115,7 @@ impl Naming {
     }
 }
 
-fn line<'a>(
-    group: &Group,
-    cases: impl Iterator<Item = &'a Case>,
-    (x, y): (&Axis, &Axis),
-    name: &str,
-    number: usize,
-) -> Option<Series> {
-    let Group { metric, chart: crate::case::Chart::Lines { x: parameter, .. }, .. } = group else {
-        return None;
-    };
-    let mut points = Vec::new();
-    let mut ranges = Vec::new();
-    for case in cases {
-        let place = case.parameters.get(parameter).and_then(|value| x.place(value));
-        let values: Vec<f64> = case.samples.iter().map(|sample| metric.of(sample)).collect();
-        let (Some(at), Some(summary)) = (place, Summary::of(&values)) else { continue };
-        if summary.max.is_finite() && y.at(summary.min).is_finite() {
-            points.push((at, y.at(summary.median)));
-            ranges.push((at, y.at(summary.min), y.at(summary.max)));
-        }
-    }
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let name = name.to_owned();
-    (!points.is_empty()).then_some(Series { name, number, points, ranges, has_markers: true })
-}
-
-/// The names of all cases of all sides, each once: the number of a name is its colour.
-fn case_names<'a>(sides: &[Side<'a>]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for case in sides.iter().flat_map(|side| &side.group.cases) {
-        if !names.contains(&&case.name[..]) {
-            names.push(&case.name);
-        }
-    }
-    names
-}
-
-/// A line for each case that `points` says something about.
-fn by_case(
-    sides: &[Side<'_>],
-    (x, y): (&Axis, &Axis),
-    has_markers: bool,
-    points: impl Fn(&Group, &Case) -> Vec<(f64, f64)>,
-) -> anyhow::Result<Vec<Drawing>> {
-    let names = case_names(sides);
-    let mut drawings = Vec::new();
-    for side in sides {
-        let mut lines = Vec::new();
-        for (number, name) in names.iter().enumerate() {
-            let points = side.group.case(name).map(|case| points(side.group, case));
-            if let Some(points) = points.filter(|points| !points.is_empty()) {
-                let (name, ranges) = ((*name).to_owned(), Vec::new());
-                lines.push(Series { name, number, points, ranges, has_markers });
-            }
-        }
-        if !lines.is_empty() {
-            let svg = series::draw(&super::label(side), x, y, &lines)?;
-            drawings.push(Drawing { side: side.name.to_owned(), svg });
-        }
-    }
-    Ok(drawings)
-}
-
-/// The medians of a case's latencies at each percentile, in seconds.
+/// The median of each latency percentile of a case, in seconds.
 fn percentiles(case: &Case) -> Vec<(&'static str, f64)> {
     let names = LatencyNs::default().percentiles();
     let median = |index: usize| {
@@ -159,19 +125,19 @@ fn percentiles(case: &Case) -> Vec<(&'static str, f64)> {
     medians.flatten().map(|(name, ns)| (name, ns / 1e9)).collect()
 }
 
-pub(super) fn latency(sides: &[Side<'_>]) -> anyhow::Result<Vec<Drawing>> {
+pub(super) fn latency(sides: &[Side<'_>]) -> Vec<Drawing> {
     let cases = sides.iter().flat_map(|side| &side.group.cases);
     let seconds = cases.flat_map(percentiles).map(|(_, seconds)| seconds);
     let names = LatencyNs::default().percentiles().map(|(name, _)| name.to_owned());
     let x = Axis::of_names("percentile", &names);
     let y = Axis::of_latency("latency", seconds);
-    by_case(sides, (&x, &y), true, |_, case| {
+    draw_cases(sides, (&x, &y), true, |_, case| {
         let points = percentiles(case).into_iter().filter(|(_, seconds)| *seconds > 0.0);
         points.filter_map(|(name, seconds)| Some((x.place(name)?, y.at(seconds)))).collect()
     })
 }
 
-/// Of the samples that have it recorded, the one whose result is the middle one.
+/// The sample with the median result, of those that recorded the requests in flight.
 fn typical<'a>(group: &Group, case: &'a Case) -> Option<&'a Sample> {
     let mut samples: Vec<&Sample> =
         case.samples.iter().filter(|sample| !sample.in_flight.is_empty()).collect();
@@ -179,7 +145,7 @@ fn typical<'a>(group: &Group, case: &'a Case) -> Option<&'a Sample> {
     samples.get(samples.len().saturating_sub(1) / 2).copied()
 }
 
-pub(super) fn in_flight(sides: &[Side<'_>]) -> anyhow::Result<Vec<Drawing>> {
+pub(super) fn in_flight(sides: &[Side<'_>]) -> Vec<Drawing> {
     let samples = sides
         .iter()
         .flat_map(|side| side.group.cases.iter().filter_map(|case| typical(side.group, case)));
@@ -189,38 +155,33 @@ pub(super) fn in_flight(sides: &[Side<'_>]) -> anyhow::Result<Vec<Drawing>> {
         most = sample.in_flight.iter().fold(most, |most, (_, count)| most.max(*count));
     }
     let x = Axis::from_zero("time", seconds, show_seconds);
-    let y = Axis::from_zero("requests in flight", f64::from(most.max(4)), |count| {
-        format!("{count:.1}")
-    });
-    by_case(sides, (&x, &y), false, |group, case| {
+    let count = |count| format!("{count:.1}");
+    let y = Axis::from_zero("requests in flight", f64::from(most.max(4)), count);
+    draw_cases(sides, (&x, &y), false, |group, case| {
         typical(group, case).map_or_else(Vec::new, |sample| steps(sample, x.range.end))
     })
 }
 
-/// Moments that a plot is divided into: more than one in a pixel is not seen.
-const MOMENTS: usize = series::WIDTH_PX as usize;
+/// Moments that a chart is divided into: more than one per pixel would be invisible.
+const MOMENTS: usize = plot::WIDTH_PX as usize;
 
-/// The corners of the steps. Of more changes than there are moments, the lowest and the highest of each
-/// moment are kept.
+/// The corners of the steps. If there are more changes than moments, only the lowest, the highest and the
+/// last count of each moment are kept.
 fn steps(sample: &Sample, end_s: f64) -> Vec<(f64, f64)> {
     let mut changes = sample.in_flight.clone();
     changes.retain(|(at, _)| at.is_finite());
     changes.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let moment = |at: f64| (at / end_s * MOMENTS as f64) as usize;
-    let mut kept: Vec<(f64, u32)> = Vec::new();
-    if changes.len() <= MOMENTS {
-        kept = changes;
-    } else {
-        for chunk in changes.chunk_by(|a, b| moment(a.0) == moment(b.0)) {
-            let extreme = |pick: Option<&(f64, u32)>| pick.map(|(_, count)| *count);
-            let low = extreme(chunk.iter().min_by_key(|(_, count)| *count));
-            let high = extreme(chunk.iter().max_by_key(|(_, count)| *count));
-            let counts = [low, high, extreme(chunk.last())].into_iter().flatten();
-            kept.extend(counts.map(|count| (chunk[0].0, count)));
-        }
+    if changes.len() > MOMENTS {
+        let moment = |at: f64| (at / end_s * MOMENTS as f64) as usize;
+        let extremes = |chunk: &[(f64, u32)]| {
+            let counts = || chunk.iter().map(|(_, count)| *count);
+            let kept = [counts().min(), counts().max(), counts().last()];
+            kept.into_iter().flatten().map(|count| (chunk[0].0, count)).collect::<Vec<_>>()
+        };
+        changes = changes.chunk_by(|a, b| moment(a.0) == moment(b.0)).flat_map(extremes).collect();
     }
     let mut corners: Vec<(f64, f64)> = Vec::new();
-    for (at, count) in kept {
+    for (at, count) in changes {
         let count = f64::from(count);
         if let Some(&(_, before)) = corners.last() {
             if before == count {
@@ -239,9 +200,10 @@ fn steps(sample: &Sample, end_s: f64) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::case::{Chart, Metric};
 
     #[test]
-    fn lines_are_told_apart_by_what_differs() {
+    fn lines_are_named_by_the_parameters_that_differ() {
         let case = |engine: &str, cache: &str, block: &str| {
             let case = Case::new("c").with("engine", engine).with("cache", cache);
             case.with("block", block).with("file", "same")
@@ -269,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_sample_is_typical() {
-        let group = Group::new("g", "", crate::case::Metric::Seconds, crate::case::Chart::InFlight);
+    fn the_median_sample_is_typical() {
+        let group = Group::new("g", "", Metric::Seconds, Chart::InFlight);
         let sample = |wall_s: f64, in_flight: &[(f64, u32)]| Sample {
             wall_s,
             in_flight: in_flight.to_vec(),

@@ -1,53 +1,49 @@
-//! What is measured, and what came of it: groups of cases that belong side by side, and their samples.
+//! Groups of cases that are measured and shown together, and their samples.
 
 use std::collections::BTreeMap;
 
+use blockring::ErrorKind;
 use serde::{Deserialize, Serialize};
 
-/// Cases that are measured in turn and shown together.
+use super::summary::Summary;
+use super::units::{show_scaled, show_seconds};
+
+/// Cases that are measured in interleaved rounds and shown together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Group {
     /// Unique within a run.
     pub(crate) name: String,
-    /// What it shows, in one sentence.
+    /// A sentence about what it shows.
     pub(crate) about: String,
     pub(crate) metric: Metric,
     pub(crate) chart: Chart,
     pub(crate) cases: Vec<Case>,
-    /// What is to be known before its numbers are believed, in words.
+    /// Caveats about its numbers, in words.
     #[serde(default)]
     pub(crate) advice: Vec<String>,
 }
 
-/// One thing that is measured several times.
+/// One configuration or command that is measured several times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Unique within its group.
     pub(crate) name: String,
-    /// What it is, by name: `engine`, `block`, `depth`, ...
+    /// Its settings by name: `engine`, `block`, `depth`, ...
     pub(crate) parameters: BTreeMap<String, String>,
-    /// Why there are no samples, or no more.
+    /// Why it has no samples, or no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<Missing>,
     pub(crate) samples: Vec<Sample>,
 }
 
-/// Why something was not measured.
+/// Why a case was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Missing {
-    /// It cannot run here: a peer that is not installed, an engine that the kernel refuses.
+    /// It cannot run here: a peer that is not installed, an engine that the kernel does not have.
     Unavailable(String),
-    /// It should have run, and did not.
+    /// It should have run, and failed.
     Failed(String),
-}
-
-impl Missing {
-    pub(crate) fn why(&self) -> &str {
-        match self {
-            Missing::Unavailable(why) | Missing::Failed(why) => why,
-        }
-    }
 }
 
 /// The number that the cases of a group are compared by.
@@ -60,6 +56,68 @@ pub(crate) enum Metric {
     NsPerOperation,
 }
 
+/// How a group is drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Chart {
+    /// A bar for each case, with the range of its samples.
+    Bars,
+    /// A cell for each case, by the values of two of its parameters.
+    Heat { x: String, y: String },
+    /// The metric over one parameter, with a line for each value of another (or for each combination
+    /// of all others).
+    Lines { x: String, by: String },
+    /// Latency percentiles, with a line for each case.
+    Latency,
+    /// Requests in flight over time, with a line for each case.
+    InFlight,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// Its start, in seconds since the start of the run.
+    pub(crate) at_s: f64,
+    pub(crate) wall_s: f64,
+    /// Processor time, user and system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_s: Option<f64>,
+    /// Peak resident memory of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rss_bytes: Option<u64>,
+    /// Bytes that were moved or hashed.
+    pub(crate) bytes: u64,
+    /// Reads, writes, lookups or blocks.
+    pub(crate) operations: u64,
+    /// Bytes that the disk of the files delivered in this time, to any process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) disk_read_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_ns: Option<LatencyNs>,
+    /// Changes of the number of requests in flight, with their times in seconds since the start of
+    /// the sample.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) in_flight: Vec<(f64, u32)>,
+    /// The digest that a hasher printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<String>,
+    /// Numbers that only this workload has, by name; the unit stands last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) more: BTreeMap<String, f64>,
+}
+
+/// Latencies of operations, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LatencyNs {
+    pub(crate) avg: f64,
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p99_5: u64,
+    pub(crate) p99_9: u64,
+    pub(crate) p99_99: u64,
+    pub(crate) max: u64,
+}
+
 impl Metric {
     pub(crate) fn of(self, sample: &Sample) -> f64 {
         match self {
@@ -70,7 +128,7 @@ impl Metric {
         }
     }
 
-    /// What it is called over a column or an axis.
+    /// The title of a column or an axis.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Metric::Seconds => "time",
@@ -85,6 +143,22 @@ impl Metric {
         matches!(self, Metric::BytesPerS | Metric::OperationsPerS)
     }
 
+    /// Whether `a` is better than `b`.
+    pub(crate) fn is_better(self, a: f64, b: f64) -> bool {
+        if self.more_is_better() { a > b } else { a < b }
+    }
+
+    /// The factor by which the median of `b` is better than that of `a`, if they differ by more than
+    /// the noise of both. (The noise of a single sample is unknown.)
+    pub(crate) fn gain(self, a: &[f64], b: &[f64]) -> Option<f64> {
+        let (a, b) = (Summary::of(a)?, Summary::of(b)?);
+        let ratio = match self.more_is_better() {
+            true => b.median / a.median,
+            false => a.median / b.median,
+        };
+        ((a.median - b.median).abs() > a.noise() + b.noise()).then_some(ratio)
+    }
+
     /// A value with its unit, to three digits.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
@@ -96,94 +170,59 @@ impl Metric {
     }
 }
 
-/// Three digits and a decimal prefix: `3.81 G`.
-pub(crate) fn show_scaled(value: f64) -> String {
-    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    match units.into_iter().find(|(unit, _)| value.abs() >= *unit) {
-        Some((unit, prefix)) => format!("{} {prefix}", three_digits(value / unit)),
-        None => format!("{} ", three_digits(value)),
+impl Missing {
+    pub(crate) fn why(&self) -> &str {
+        match self {
+            Missing::Unavailable(why) | Missing::Failed(why) => why,
+        }
+    }
+
+    /// The error of a system call that not every kernel or file system supports.
+    pub(crate) fn unsupported(what: &str, error: &std::io::Error) -> Missing {
+        let why = format!("{what}: {error}");
+        match error.raw_os_error() {
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM | libc::ENOMEM) => {
+                Missing::Unavailable(why)
+            }
+            _ => Missing::Failed(why),
+        }
     }
 }
 
-/// A time in the unit that suits it: `81.3 ms`.
-pub(crate) fn show_seconds(value: f64) -> String {
-    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
-    let (unit, name) =
-        units.into_iter().find(|(unit, _)| value.abs() >= *unit).unwrap_or((1e-9, "ns"));
-    format!("{} {name}", three_digits(value / unit))
+impl From<anyhow::Error> for Missing {
+    fn from(error: anyhow::Error) -> Missing {
+        Missing::Failed(format!("{error:#}"))
+    }
 }
 
-fn three_digits(value: f64) -> String {
-    let digits = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$}")
+impl From<std::io::Error> for Missing {
+    fn from(error: std::io::Error) -> Missing {
+        Missing::Failed(error.to_string())
+    }
 }
 
-/// How a group is drawn.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Chart {
-    /// One bar for each case, with the range of its samples.
-    Bars,
-    /// A square for each case, at the values of two of its parameters.
-    Heat { x: String, y: String },
-    /// The metric over one parameter, a line for each value of another (or of all others, joined).
-    Lines { x: String, by: String },
-    /// Latencies at their percentiles, a line for each case.
-    Latency,
-    /// Requests in flight over time, a line for each case.
-    InFlight,
+/// A refused engine, cache mode, option or resource is not a failure.
+impl From<ErrorKind> for Missing {
+    fn from(error: ErrorKind) -> Missing {
+        let why = error.to_string();
+        match error {
+            ErrorKind::Engine { .. }
+            | ErrorKind::Cache { .. }
+            | ErrorKind::Config(_)
+            | ErrorKind::Resource { .. } => Missing::Unavailable(why),
+            _ => Missing::Failed(why),
+        }
+    }
 }
 
-/// One measurement.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sample {
-    /// When it began, in seconds since the run did.
-    pub(crate) at_s: f64,
-    pub(crate) wall_s: f64,
-    /// Processor time, user and system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cpu_s: Option<f64>,
-    /// Peak resident memory of a command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) rss_bytes: Option<u64>,
-    /// Bytes that were moved, or hashed.
-    pub(crate) bytes: u64,
-    /// Reads, writes, lookups or blocks.
-    pub(crate) operations: u64,
-    /// What the disk under the files delivered meanwhile, to anybody.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) disk_read_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) latency_ns: Option<LatencyNs>,
-    /// Requests in flight from a moment on, in seconds since the sample began.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) in_flight: Vec<(f64, u32)>,
-    /// What a hasher printed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) digest: Option<String>,
-    /// What only this workload has, by name and unit.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) more: BTreeMap<String, f64>,
-}
-
-/// How long operations took, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LatencyNs {
-    pub(crate) avg: f64,
-    pub(crate) p50: u64,
-    pub(crate) p99: u64,
-    pub(crate) p99_5: u64,
-    pub(crate) p99_9: u64,
-    pub(crate) p99_99: u64,
-    pub(crate) max: u64,
+impl From<blockring::Error> for Missing {
+    fn from(error: blockring::Error) -> Missing {
+        error.into_parts().1.into()
+    }
 }
 
 impl LatencyNs {
-    /// The percentiles, with what they are called.
+    /// The percentiles and their names.
     pub(crate) fn percentiles(&self) -> [(&'static str, u64); 6] {
         [
             ("50 %", self.p50),
@@ -234,21 +273,25 @@ impl Group {
         case.samples.iter().map(|sample| self.metric.of(sample)).collect()
     }
 
-    /// The median of a case's metric, if it has any samples.
+    /// The summary of a case's metric, if it has samples.
+    pub(crate) fn summary(&self, case: &Case) -> Option<Summary> {
+        Summary::of(&self.values(case))
+    }
+
+    /// The median of a case's metric, if it has samples.
     pub(crate) fn median(&self, case: &Case) -> Option<f64> {
-        crate::summary::Summary::of(&self.values(case)).map(|summary| summary.median)
+        self.summary(case).map(|summary| summary.median)
+    }
+
+    /// The median of the case with this name.
+    pub(crate) fn median_of(&self, name: &str) -> Option<f64> {
+        self.median(self.case(name)?)
     }
 
     /// The case with the best median.
     pub(crate) fn best(&self) -> Option<(&Case, f64)> {
         let medians = self.cases.iter().filter_map(|case| Some((case, self.median(case)?)));
-        medians.reduce(|best, next| {
-            let is_better = match self.metric.more_is_better() {
-                true => next.1 > best.1,
-                false => next.1 < best.1,
-            };
-            if is_better { next } else { best }
-        })
+        medians.reduce(|best, next| if self.metric.is_better(next.1, best.1) { next } else { best })
     }
 
     pub(crate) fn case(&self, name: &str) -> Option<&Case> {
@@ -267,10 +310,10 @@ impl Case {
         self
     }
 
-    /// The medians of the samples' parts that are not the metric.
+    /// The median of a part of the samples that is not the metric.
     pub(crate) fn median_of(&self, part: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         let parts: Vec<f64> = self.samples.iter().filter_map(part).collect();
-        crate::summary::Summary::of(&parts).map(|summary| summary.median)
+        Summary::of(&parts).map(|summary| summary.median)
     }
 }
 
@@ -312,5 +355,14 @@ mod tests {
             assert_eq!(group.best().unwrap().0.name, "even");
         }
         assert!(Group::new("g", "", Metric::Seconds, Chart::Bars).best().is_none());
+    }
+
+    #[test]
+    fn only_differences_beyond_the_noise_count() {
+        let (even, faster, wide) = ([1.0; 5], [0.8; 5], [0.5, 0.7, 0.9, 1.2, 1.4]);
+        assert_eq!(Metric::Seconds.gain(&even, &faster), Some(1.25));
+        assert_eq!(Metric::Seconds.gain(&even, &wide), None);
+        assert_eq!(Metric::BytesPerS.gain(&even, &faster), Some(0.8));
+        assert_eq!(Metric::Seconds.gain(&even, &[0.5]), None);
     }
 }
