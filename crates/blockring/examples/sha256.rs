@@ -1,13 +1,14 @@
 //! SHA-256 of a file, read through the ring and hashed in order: `sha256 FILE`
 
-use blockring::{Source, in_order};
+use blockring::{Config, Order, Plan, RunOptions, Source};
 use sha2::{Digest, Sha256};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).unwrap_or("/proc/self/exe".into());
     let source = Source::open(&path)?;
     let mut hasher = Sha256::new();
-    in_order(&source, |block| {
+    let run = RunOptions { order: Order::InOrder, ..RunOptions::default() };
+    Plan::choose(&source, &Config::default(), &run)?.in_order(&source, |block| {
         hasher.update(block.bytes);
         Ok(())
     })?;

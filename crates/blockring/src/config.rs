@@ -7,28 +7,28 @@
 
 use std::fmt;
 
-use crate::rate_limit::RateLimit;
+use crate::core::rate_limit::RateLimit;
 use crate::sys::sigbus;
 
 /// Smallest block, in bytes: one sector.
-pub const BLOCK_BYTES_MIN: u32 = 512;
+pub(crate) const BLOCK_BYTES_MIN: u32 = 512;
 /// Largest block, in bytes.
-pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
+pub(crate) const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// Most requests in flight: the largest io_uring the kernel sets up (`IORING_MAX_ENTRIES`).
-pub const QUEUE_DEPTH_MAX: u32 = 32768;
+pub(crate) const QUEUE_DEPTH_MAX: u32 = 32768;
 /// Most slots on one thread: as many as the deepest queue can use.
-pub const SLOTS_MAX: u32 = 32768;
+pub(crate) const SLOTS_MAX: u32 = 32768;
 /// Most memory for the blocks of one run (slots x block size, over all threads), in bytes: 1 GiB.
-pub const SLAB_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const SLAB_BYTES_MAX: u64 = 1 << 30;
 /// Smallest [`Memory::limit_bytes`]: one block that stays in a core's cache, or a few short ones in
 /// flight.
-pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
+pub(crate) const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// Most worker threads.
-pub const WORKERS_MAX: u32 = 1024;
+pub(crate) const WORKERS_MAX: u32 = 1024;
 /// Most threads of the engine `pool` for each consuming thread.
-pub const POOL_THREADS_MAX: u32 = 1024;
+pub(crate) const POOL_THREADS_MAX: u32 = 1024;
 /// Longest time the kernel's polling thread may idle before it sleeps, in milliseconds.
-pub const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
+pub(crate) const SQPOLL_IDLE_MS_MAX: u32 = 60_000;
 
 /// Slots start at multiples of this, in bytes. 4 KiB is the largest memory alignment that direct I/O
 /// needs on the devices in use.
@@ -141,13 +141,12 @@ pub enum Order {
     AnyOrder,
 }
 
-impl Order {
-    /// The name in messages.
-    pub const fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
             Order::InOrder => "in order",
             Order::AnyOrder => "any order",
-        }
+        })
     }
 }
 
@@ -196,16 +195,6 @@ pub enum IoPriority {
     BestEffort(u8),
 }
 
-/// The kernel's polling thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Sqpoll {
-    /// Milliseconds without work after which it sleeps, `0..=`[`SQPOLL_IDLE_MS_MAX`]; 0 is the
-    /// kernel's default of one second.
-    pub idle_ms: u32,
-    /// The processor it is bound to; `None` for any.
-    pub cpu: Option<u32>,
-}
-
 /// How to read.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -217,23 +206,23 @@ pub struct Io {
     /// Read the device itself, never a copy in a page cache: direct I/O where that is known to reach
     /// the device, an error elsewhere.
     pub bypass_cache: bool,
-    /// Bytes of a block, [`BLOCK_BYTES_MIN`]`..=`[`BLOCK_BYTES_MAX`]. Direct I/O needs a multiple of
+    /// Bytes of a block, 512 bytes to 64 MiB. Direct I/O needs a multiple of
     /// the device's alignment, usually 512 or 4096.
     pub block_bytes: Option<u32>,
-    /// Most requests in flight on one thread, `1..=`[`QUEUE_DEPTH_MAX`]. More than `slots` is the same
+    /// Most requests in flight on one thread, `1..=32_768`. More than `slots` is the same
     /// as `slots`. A synchronous engine has one at a time in any case.
     pub queue_depth: Option<u32>,
-    /// Blocks of memory on one thread, `1..=`[`SLOTS_MAX`]; on all threads together at most
-    /// [`SLAB_BYTES_MAX`], or [`Memory::limit_bytes`].
+    /// Blocks of memory on one thread, `1..=32_768`; on all threads together at most 1 GiB, or
+    /// [`Memory::limit_bytes`].
     pub slots: Option<u32>,
-    /// Threads besides the first, `0..=`[`WORKERS_MAX`]. In any order, each of them reads and
+    /// Threads besides the first, `0..=1024`. In any order, each of them reads and
     /// consumes. In order, one of them consumes what the calling thread reads, and more than one is
     /// the same as one.
     pub workers: Option<u32>,
     /// Most threads in all, the calling one included, if `workers` is not set. Default: the number of
     /// processors this process may use. 0 counts as 1.
     pub threads_max: Option<u32>,
-    /// Threads of the engine `pool` for each consuming thread, `1..=`[`POOL_THREADS_MAX`].
+    /// Threads of the engine `pool` for each consuming thread, `1..=1024`.
     pub pool_threads: Option<u32>,
     /// Blocks in order even if the consumer would take any order.
     pub in_order: bool,
@@ -251,9 +240,9 @@ pub struct Io {
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Most memory for the blocks of a run, over all of its threads, in bytes,
-    /// [`MEMORY_BYTES_MIN`]`..`. Numbers that are not set shrink until they fit; numbers that are set
-    /// and do not fit are refused. Default: [`SLAB_BYTES_MAX`]; an automatic plan takes 16 MiB.
+    /// Most memory for the blocks of a run, over all of its threads, in bytes, 256 KiB
+    /// or more. Numbers that are not set shrink until they fit; numbers that are set and do not fit
+    /// are refused. Default: 1 GiB; an automatic plan takes 16 MiB.
     pub limit_bytes: Option<u64>,
     /// Which pages hold the slots.
     pub huge_pages: HugePages,
@@ -268,8 +257,12 @@ pub struct Uring {
     /// `IOSQE_IO_LINK`: the requests of one submission run one after another.
     pub link: bool,
     /// `IORING_SETUP_SQPOLL`: a kernel thread takes requests, so that submitting needs no system
-    /// call. It wants a core to itself. Needs Linux 5.11 without privileges.
-    pub sqpoll: Option<Sqpoll>,
+    /// call. It wants a core to itself. Needs Linux 5.11 without privileges. The value is the number
+    /// of milliseconds without work after which it sleeps, `0..=60_000`; 0 is the kernel's default of
+    /// one second.
+    pub sqpoll: Option<u32>,
+    /// The processor that the polling thread is bound to. Default: any.
+    pub sqpoll_cpu: Option<u32>,
     /// `IORING_SETUP_IOPOLL`: completions are polled for at the device. Only for direct reads of
     /// devices with poll queues.
     pub iopoll: bool,
@@ -365,7 +358,7 @@ pub enum ConfigError {
         /// The largest legal value.
         max: u64,
     },
-    /// The slots of all threads would take more than [`SLAB_BYTES_MAX`], or than
+    /// The slots of all threads would take more than 1 GiB, or than
     /// [`Memory::limit_bytes`].
     #[error("{slots} slots of {block_bytes} bytes on {threads} thread{} are more than {}: {}",
         if *.threads == 1 { "" } else { "s" }, size(*.bytes_max), what_fits(*.block_bytes, *.bytes_max))]
@@ -435,7 +428,7 @@ impl Config {
         range("slots", io.slots, 1, SLOTS_MAX)?;
         range("workers", io.workers, 0, WORKERS_MAX)?;
         range("pool threads", io.pool_threads, 1, POOL_THREADS_MAX)?;
-        range("SQPOLL idle time", uring.sqpoll.map(|s| s.idle_ms), 0, SQPOLL_IDLE_MS_MAX)?;
+        range("SQPOLL idle time", uring.sqpoll, 0, SQPOLL_IDLE_MS_MAX)?;
         if let Some(IoPriority::BestEffort(level @ 8..)) = io.priority {
             let (value, min, max) = (level.into(), 0, 7);
             return Err(ConfigError::Range { name: "I/O priority", value, min, max });

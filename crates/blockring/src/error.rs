@@ -11,9 +11,16 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a source could not be read, and which one.
 ///
-/// [`Display`](fmt::Display) prints `PATH: what happened`. [`kind`](Error::kind) prints the second
-/// part alone, for callers that print the path elsewhere.
-pub struct Error(Box<(PathBuf, ErrorKind)>);
+/// [`Display`](fmt::Display) prints `PATH: what happened`, and that of `kind` the second part alone, for
+/// callers that print the path elsewhere.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Error {
+    /// The source, by the name it was opened with.
+    pub path: PathBuf,
+    /// What happened.
+    pub kind: ErrorKind,
+}
 
 /// What happened. The messages leave out the path, which [`Error`] holds.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +105,22 @@ pub enum ErrorKind {
         /// The name of the output.
         to: PathBuf,
         /// Bytes that consumers saw before.
+        bytes: u64,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// A file that a stream is passed on to did not get everything.
+    #[error("{error}; it holds the first {bytes} bytes")]
+    TeeFile {
+        /// Bytes that were written, from the start.
+        bytes: u64,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// All bytes of a file that a stream is passed on to were written, but could not be synced.
+    #[error("{error}; all {bytes} bytes were written, but fsync failed")]
+    TeeSync {
+        /// Bytes that were written.
         bytes: u64,
         /// The kernel's error.
         error: io::Error,
@@ -231,14 +254,6 @@ impl ErrorKind {
         ErrorKind::Read { offset, len, precision: Precision::Request, error }
     }
 
-    /// How the source changed, if that is the error.
-    pub fn change(&self) -> Option<Change> {
-        match self {
-            ErrorKind::Changed(change) => Some(*change),
-            _ => None,
-        }
-    }
-
     /// Whether this one file cannot be read like other files of its device, but perhaps in another
     /// way: make a [`Plan`](crate::Plan) of its own.
     pub fn is_refusal(&self) -> bool {
@@ -256,39 +271,18 @@ impl ErrorKind {
 
 impl Error {
     pub(crate) fn new(path: &Path, kind: impl Into<ErrorKind>) -> Self {
-        Error(Box::new((path.to_owned(), kind.into())))
-    }
-
-    /// The source, by the name it was opened with.
-    pub fn path(&self) -> &Path {
-        &self.0.0
-    }
-
-    /// What happened, without the path.
-    pub fn kind(&self) -> &ErrorKind {
-        &self.0.1
-    }
-
-    /// Takes the error apart, for a caller that wants to own what the consumer returned.
-    pub fn into_parts(self) -> (PathBuf, ErrorKind) {
-        *self.0
+        Error { path: path.to_owned(), kind: kind.into() }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path().display(), self.kind())
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        write!(f, "{}: {}", self.path.display(), self.kind)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.kind().source()
+        self.kind.source()
     }
 }

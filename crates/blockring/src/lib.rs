@@ -33,15 +33,16 @@
 //!
 //! # Scattered reads
 //!
-//! [`read_batch`] reads many small extents at once, as a database does for a list of keys. A
-//! [`BatchReader`] keeps its ring from one batch to the next.
+//! A [`BatchReader`] reads many small extents at once, as a database does for a list of keys, and keeps
+//! its ring from one batch to the next.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use blockring::{Extent, Source, read_batch};
+//! use blockring::{BatchReader, Config, Extent, Source};
 //! let source = Source::open(std::env::current_exe()?)?;
 //! let magic = Extent { offset: 0, len: 4 };
-//! let batch = read_batch(&source, &[magic, Extent { offset: u64::MAX, len: 1 }])?;
+//! let mut reader = BatchReader::new(&source, &Config::default())?;
+//! let batch = reader.read_batch(&[magic, Extent { offset: u64::MAX, len: 1 }])?;
 //! assert_eq!(batch.get(0).unwrap(), b"\x7fELF");
 //! assert!(batch.get(1).is_err());
 //! # Ok(())
@@ -65,29 +66,27 @@ mod error;
 mod observe;
 mod pipe;
 mod plan;
-mod rate_limit;
 mod run;
 mod source;
 mod sys;
 
-pub use crate::core::buffer::Buffer;
+pub use crate::core::{buffer::Buffer, rate_limit::RateLimit};
 pub use config::{
-    AllowMmap, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, Config, ConfigError, Consume,
-    EngineKind, HugePages, Io, IoPriority, MEMORY_BYTES_MIN, Memory, Observe, Order,
-    POOL_THREADS_MAX, QUEUE_DEPTH_MAX, SLAB_BYTES_MAX, SLOTS_MAX, SQPOLL_IDLE_MS_MAX, Sqpoll,
-    Uring, WORKERS_MAX, Wait,
+    AllowMmap, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Io, IoPriority, Memory,
+    Observe, Order, Uring, Wait,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Precision};
-pub use observe::stats::{Bottleneck, Latency, Stats};
-pub use observe::trace::Trace;
-pub use pipe::{Incomplete, PIPE_BYTES_MAX, PipeSize, Tee, TeeMode, enlarge_pipe};
-pub use plan::{Choice, Plan, RunOptions, Tuning, Tunings};
-pub use rate_limit::RateLimit;
+pub use observe::{stats::{Latency, Stats}, trace::Trace};
+pub use pipe::tee::{Tee, TeeMode};
+pub use plan::{Plan, RunOptions, choose::Choice, tuning::Tuning};
 pub use run::{
-    BadRange, Batch, BatchReader, Block, Consumer, Extent, FileQueue, QueueReader, QueuedFile,
-    ReaderKind, Scanned, read_batch,
+    bad_ranges::BadRange,
+    batch::{Batch, BatchReader, Extent},
+    broadcast::Consumer,
+    file_queue::{FileQueue, QueueReader, ReaderKind},
+    threads::Block,
 };
-pub use source::{Fingerprint, Source, SourceKind};
+pub use source::{Source, SourceKind, fingerprint::Fingerprint};
 
 /// For `fuzz/`: a schedule of the fake engine.
 #[cfg(fuzzing)]
@@ -98,29 +97,3 @@ pub fn fuzz_schedule(data: &[u8]) {
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
-
-/// Reads `source` with an automatic plan and gives each block to `consume`, from the first to the last.
-///
-/// # Errors
-///
-/// See [`Plan::in_order`].
-pub fn in_order(
-    source: &Source,
-    consume: impl FnMut(Block<'_>) -> Result<(), BoxError> + Send,
-) -> Result<(), Error> {
-    let run = RunOptions { order: Order::InOrder, ..RunOptions::default() };
-    Plan::choose(source, &Config::default(), &run)?.in_order(source, consume)
-}
-
-/// Reads `source` with an automatic plan and gives each block to `consume` as it arrives, on several
-/// threads at once if that helps.
-///
-/// # Errors
-///
-/// See [`Plan::any_order`].
-pub fn any_order(
-    source: &Source,
-    consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
-) -> Result<(), Error> {
-    Plan::choose(source, &Config::default(), &RunOptions::default())?.any_order(source, consume)
-}

@@ -68,16 +68,16 @@ pub fn tuned(data: &[u8]) {
     if let Ok(entries) = tuned::load(&path) {
         for entry in &entries {
             let _ = tuned::applicable(&entries, &entry.kernel, &entry.device);
-            tuned::save(&path, entry).unwrap();
+            tuned::update(&path, &entry.device, Some(entry)).unwrap();
             let again = tuned::load(&path).unwrap();
             assert_eq!(again.len(), entries.len());
             let found = tuned::applicable(&again, &entry.kernel, &entry.device);
             let found = found.expect("it was kept").expect("it holds");
-            assert_eq!(found.tuning().depth, entry.tuning().depth);
-            assert_eq!((found.block_bytes, found.engine), (entry.block_bytes, entry.engine));
+            let setting = |entry: &tuned::Entry| (entry.engine, entry.block_bytes, entry.depth);
+            assert_eq!(setting(found), setting(entry));
         }
         for entry in &entries {
-            tuned::remove(&path, &entry.device).unwrap();
+            tuned::update(&path, &entry.device, None).unwrap();
         }
         let left = tuned::load(&path).unwrap();
         assert!(left.len() < entries.len() || entries.is_empty());

@@ -20,19 +20,18 @@
 
 pub mod checkfile;
 pub mod files;
-#[cfg(any(test, fuzzing))]
-#[doc(hidden)]
-pub mod fuzzed;
 mod hash;
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 #[cfg(feature = "tuned")]
 pub mod tuned;
 
 pub use blockring::{self, Config};
 pub use hash::{
-    Algorithm, Algorithms, BLAKE2B_BYTES, Digest, Digests, Error, Mode, MultiBuffer, Options,
-    Subtree, Tree, TreeError, digest_bytes, digest_file, digest_planned, digest_scan, digest_source,
-    digest_tee, hash_file, hash_range, plan, plan_tee, update_from_file,
+    BadRanges, Error, Mode, Options,
+    algorithm::{Algorithm, Algorithms},
+    digest::{Digest, Digests},
+    digest_bytes, digest_file, digest_planned, digest_scan, digest_source, digest_tee, hash_file, hash_range,
+    multi_buffer::MultiBuffer,
+    plan,
+    tree::{Subtree, Tree, TreeError},
+    update_from_file,
 };

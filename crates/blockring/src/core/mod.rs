@@ -4,6 +4,7 @@
 pub(crate) mod buffer;
 pub(crate) mod extents;
 pub(crate) mod pump;
+pub(crate) mod rate_limit;
 pub(crate) mod request;
 mod ring;
 pub(crate) mod slab;

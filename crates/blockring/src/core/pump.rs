@@ -16,7 +16,7 @@ use crate::config::{Consume, Order, Wait};
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, Start};
-use crate::rate_limit::RateLimit;
+use crate::core::rate_limit::RateLimit;
 
 /// How long requests may take to end when a run is given up. After that their memory is leaked: a
 /// dead NFS or FUSE server may never answer.

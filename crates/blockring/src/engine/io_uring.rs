@@ -243,9 +243,9 @@ fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
                 Flag::NoSqarray => builder.setup_no_sqarray(),
             };
         }
-        if let Some(sqpoll) = knobs.sqpoll {
-            builder.setup_sqpoll(sqpoll.idle_ms);
-            if let Some(cpu) = sqpoll.cpu {
+        if let Some(idle_ms) = knobs.sqpoll {
+            builder.setup_sqpoll(idle_ms);
+            if let Some(cpu) = knobs.sqpoll_cpu {
                 builder.setup_sqpoll_cpu(cpu);
             }
         }
@@ -297,15 +297,14 @@ pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
 
 /// Explains an error of a set-up with these options.
 fn explain_setup(knobs: &Uring, error: &io::Error) -> String {
-    match (knobs.sqpoll, error.raw_os_error()) {
-        (Some(sqpoll), Some(libc::EINVAL)) if sqpoll.cpu.is_some() => {
+    match (knobs.sqpoll_cpu, error.raw_os_error()) {
+        (Some(cpu), Some(libc::EINVAL)) => {
             format!(
-                "io_uring_setup with SQPOLL: {error}; is there a processor {}, and is this \
-                     process allowed to use it?",
-                sqpoll.cpu.unwrap_or_default()
+                "io_uring_setup with SQPOLL: {error}; is there a processor {cpu}, and is this process \
+                 allowed to use it?"
             )
         }
-        (Some(_), Some(libc::EPERM)) if set_up(2, &Uring::default()).is_ok() => {
+        (_, Some(libc::EPERM)) if knobs.sqpoll.is_some() && set_up(2, &Uring::default()).is_ok() => {
             format!("io_uring_setup with SQPOLL: {error}; before Linux 5.11 it needs CAP_SYS_ADMIN")
         }
         _ => explain("io_uring_setup", error),

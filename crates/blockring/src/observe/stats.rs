@@ -3,6 +3,7 @@
 //! Each thread writes into a `Recorder` of its own, which is added up when it is dropped. A recorder
 //! that is off costs one branch for each event, and reads no clock.
 
+use std::ops::AddAssign;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -68,20 +69,6 @@ pub struct Latency {
     pub max: u64,
 }
 
-/// What limited a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Bottleneck {
-    /// Consumers waited for reads far longer than reads waited for consumers.
-    Reading,
-    /// Reads waited for consumers far longer than consumers waited for reads.
-    Consuming,
-    /// The rate limit accounts for half of the time or more.
-    Limit,
-    /// None of these.
-    Neither,
-}
-
 impl Default for Stats {
     fn default() -> Self {
         Stats {
@@ -103,16 +90,18 @@ impl Default for Stats {
     }
 }
 
-impl Stats {
-    /// Adds another run to this one. Wall times add up, too.
-    pub fn add(&mut self, other: &Stats) {
+/// Adds another run. Wall times add up, too.
+impl AddAssign<&Stats> for Stats {
+    fn add_assign(&mut self, other: &Stats) {
         self.bytes += other.bytes;
         self.wall += other.wall;
         self.cpu += other.cpu;
         self.threads = self.threads.max(other.threads);
         self.add_thread(other);
     }
+}
 
+impl Stats {
     /// Adds the counters of another thread of the same run.
     fn add_thread(&mut self, other: &Stats) {
         self.requests += other.requests;
@@ -132,14 +121,6 @@ impl Stats {
         let _ = self.latency_ns.add(&other.latency_ns);
     }
 
-    /// Bytes per second of wall time; 0 for a run that took no time.
-    pub fn bytes_per_s(&self) -> f64 {
-        match self.wall.as_secs_f64() {
-            0.0 => 0.0,
-            seconds => self.bytes as f64 / seconds,
-        }
-    }
-
     /// Latencies of reads; `None` if there was none.
     pub fn latency(&self) -> Option<Latency> {
         let histogram = &self.latency_ns;
@@ -154,22 +135,6 @@ impl Stats {
             max: histogram.max(),
         })
     }
-
-    /// What limited the run: the side that waited at least 1.5 times as long as the other, and for at
-    /// least 5 % of the threads' time.
-    pub fn bottleneck(&self) -> Bottleneck {
-        let (device, consumer) = (self.device_wait, self.consumer_wait);
-        let floor = self.wall * self.threads.max(1) / 20;
-        if self.limit_wait > self.wall * self.threads.max(1) / 2 {
-            Bottleneck::Limit
-        } else if device > floor && device > consumer * 3 / 2 {
-            Bottleneck::Reading
-        } else if consumer > floor && consumer > device * 3 / 2 {
-            Bottleneck::Consuming
-        } else {
-            Bottleneck::Neither
-        }
-    }
 }
 
 /// The record of a run, shared by its threads.
@@ -177,14 +142,35 @@ impl Stats {
 pub(crate) struct Recording {
     stats: Option<Mutex<Stats>>,
     trace: Option<Trace>,
-    /// Threads that consumed in this run.
-    threads: Mutex<Vec<ThreadId>>,
+    runs: Mutex<Runs>,
+}
+
+/// The runs that are recorded at this time.
+#[derive(Debug, Default)]
+struct Runs {
+    active: u32,
+    /// The start of the first of them: its time, and the process's processor time.
+    since: Option<(Instant, Duration)>,
+    /// Threads that consumed since.
+    threads: Vec<ThreadId>,
+}
+
+/// Ends the recording of a run.
+#[derive(Debug)]
+pub(crate) struct RunGuard<'a>(Option<(&'a Recording, String, Instant)>);
+
+impl Drop for RunGuard<'_> {
+    fn drop(&mut self) {
+        if let Some((recording, name, start)) = self.0.take() {
+            recording.end_run(&name, start);
+        }
+    }
 }
 
 impl Recording {
     pub(crate) fn new(stats: bool, trace: Option<&Trace>) -> Recording {
         let stats = stats.then(Mutex::default);
-        Recording { stats, trace: trace.cloned(), threads: Mutex::default() }
+        Recording { stats, trace: trace.cloned(), runs: Mutex::default() }
     }
 
     /// Whether anything is recorded.
@@ -210,22 +196,39 @@ impl Recording {
 
     /// Runs `run` and records how long it took.
     pub(crate) fn time<R>(&self, name: &Path, run: impl FnOnce() -> R) -> R {
+        let _run = self.run(name);
+        run()
+    }
+
+    /// Records the time until the guard is dropped as that of a run. Runs that overlap, or lie within
+    /// each other, count once.
+    pub(crate) fn run(&self, name: &Path) -> RunGuard<'_> {
         if !self.is_on() {
-            return run();
+            return RunGuard(None);
         }
-        let (start, cpu) = (Instant::now(), cpu_time());
-        let result = run();
+        let mut runs = lock(&self.runs);
+        if runs.active == 0 {
+            runs.since = Some((Instant::now(), cpu_time()));
+        }
+        runs.active += 1;
+        RunGuard(Some((self, name.to_string_lossy().into_owned(), Instant::now())))
+    }
+
+    fn end_run(&self, name: &str, start: Instant) {
         if let Some(trace) = &self.trace {
-            let name = name.to_string_lossy();
-            Events::new(trace, "the run").span(&name, start, start.elapsed());
+            Events::new(trace, "the run").span(name, start, start.elapsed());
         }
-        if let Some(mut stats) = self.lock() {
+        let mut runs = lock(&self.runs);
+        runs.active -= 1;
+        if runs.active > 0 {
+            return;
+        }
+        if let (Some(mut stats), Some((start, cpu))) = (self.lock(), runs.since) {
             stats.wall += start.elapsed();
             stats.cpu += cpu_time().saturating_sub(cpu);
-            let threads = std::mem::take(&mut *lock(&self.threads)).len();
+            let threads = std::mem::take(&mut runs.threads).len();
             stats.threads = stats.threads.max(threads as u32);
         }
-        result
     }
 
     /// The statistics so far; `None` if none are collected.
@@ -394,12 +397,12 @@ impl Drop for Active<'_> {
         if let Some(mut stats) = self.into.lock() {
             stats.bytes += self.stats.bytes;
             // A thread may have had many recorders, one after another.
-            let (mut threads, this) = (lock(&self.into.threads), thread::current().id());
-            if self.stats.bytes > 0 && !threads.contains(&this) {
-                threads.push(this);
-            }
-            drop(threads);
             stats.add_thread(&self.stats);
+            drop(stats);
+            let (mut runs, this) = (lock(&self.into.runs), thread::current().id());
+            if self.stats.bytes > 0 && !runs.threads.contains(&this) {
+                runs.threads.push(this);
+            }
         }
     }
 }

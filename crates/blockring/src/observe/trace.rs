@@ -36,10 +36,8 @@ const SLOT_ROWS: u64 = 10_000_000;
 const SLOT_ROWS_OF_RING: u64 = 100_000;
 
 impl Trace {
-    /// The bytes that every trace begins with.
-    pub const START: &[u8] = b"[\n{\"pid\":";
-
-    /// Begins a trace that goes to `writer`. [`finish`](Trace::finish) ends it.
+    /// Begins a trace that goes to `writer`. [`finish`](Trace::finish) ends it. Every trace begins
+    /// with `[`, a newline and `{"pid":`.
     pub fn new(writer: impl Write + Send + 'static) -> Trace {
         let to = To { writer: Box::new(writer), is_empty: true, failed: None };
         let start = Instant::now();

@@ -15,7 +15,7 @@ use rustix::pipe::{SpliceFlags, tee};
 
 use super::packets::PacketReader;
 use super::{enlarge_pipe, read_some, wait_for};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 /// An output, and files, that all bytes of a stream are written to, in order.
 #[derive(Debug, Default)]
@@ -55,31 +55,6 @@ struct Copy {
     bytes: u64,
     /// Why it gets no more of them.
     failed: Option<io::Error>,
-}
-
-/// A file that did not get everything.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {}", self.what(), path = .path.display())]
-pub struct Incomplete {
-    /// The file.
-    pub path: PathBuf,
-    /// Bytes that were written, from the start.
-    pub bytes: u64,
-    /// Whether these are all, and only the `fsync` failed.
-    pub is_whole: bool,
-    /// The kernel's error.
-    pub error: io::Error,
-}
-
-impl Incomplete {
-    /// What happened, without the path.
-    pub fn what(&self) -> String {
-        let Incomplete { bytes, error, .. } = self;
-        match self.is_whole {
-            true => format!("{error}; all {bytes} bytes were written, but fsync failed"),
-            false => format!("{error}; it holds the first {bytes} bytes"),
-        }
-    }
 }
 
 impl Tee {
@@ -171,12 +146,14 @@ impl Tee {
     ///
     /// # Errors
     ///
-    /// The files that could not be written or synced.
-    pub fn finish(self) -> Result<(), Vec<Incomplete>> {
+    /// [`ErrorKind::TeeFile`] or [`ErrorKind::TeeSync`] for each file that could not be written or synced.
+    pub fn finish(self) -> Result<(), Vec<Error>> {
         let failed = self.files.into_iter().filter_map(|Copy { file, path, bytes, failed }| {
-            let is_whole = failed.is_none();
-            let error = failed.or_else(|| sync(&file, &path).err())?;
-            Some(Incomplete { path, bytes, is_whole, error })
+            let kind = match failed {
+                Some(error) => ErrorKind::TeeFile { bytes, error },
+                None => ErrorKind::TeeSync { bytes, error: sync(&file, &path).err()? },
+            };
+            Some(Error { path, kind })
         });
         let failed: Vec<_> = failed.collect();
         if failed.is_empty() { Ok(()) } else { Err(failed) }

@@ -7,11 +7,11 @@ use super::profile::{Cost, Profile};
 use super::tuning::Tuning;
 pub(super) use crate::config::size;
 use crate::config::{
-    BLOCK_BYTES_MAX, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Sqpoll,
+    BLOCK_BYTES_MAX, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order,
     Uring, Wait, stride_bytes,
 };
 use crate::error::ErrorKind;
-use crate::rate_limit::RateLimit;
+use crate::core::rate_limit::RateLimit;
 use crate::source::SourceKind;
 use crate::source::facts::Facts;
 use crate::source::file_system::Storage;
@@ -374,7 +374,7 @@ impl Chooser<'_> {
             Order::InOrder => "the consumer needs one block after another",
             Order::AnyOrder => "the consumer takes blocks as they arrive",
         };
-        self.note("order", self.order.name(), why);
+        self.note("order", self.order.to_string(), why);
     }
 
     /// Lists the remaining explicit options.
@@ -397,9 +397,9 @@ impl Chooser<'_> {
             (memory.huge_pages == HugePages::Off, "no huge pages"),
             (memory.huge_pages == HugePages::Hugetlb, "reserved huge pages"),
         ];
-        if let Some(Sqpoll { idle_ms, cpu }) = uring.sqpoll {
+        if let Some(idle_ms) = uring.sqpoll {
             let idle_ms = if idle_ms == 0 { 1000 } else { idle_ms };
-            let cpu = cpu.map_or(String::new(), |cpu| format!(" on processor {cpu}"));
+            let cpu = uring.sqpoll_cpu.map_or(String::new(), |cpu| format!(" on processor {cpu}"));
             knobs.push(format!("SQPOLL{cpu}, asleep after {idle_ms} ms"));
         }
         let on = switches.into_iter().filter(|(is_on, _)| *is_on);

@@ -4,34 +4,33 @@
 //! The table of decisions is in `choose.rs`; this file gathers what they depend on. Carrying a plan
 //! out is the business of `run`.
 
-mod choose;
+pub(crate) mod choose;
 mod engine;
 mod profile;
 mod shape;
 mod stream;
 mod tuned;
-mod tuning;
+pub(crate) mod tuning;
 
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-pub use self::choose::Choice;
 pub(crate) use self::choose::{RingPlan, Start, with_fallback};
-use self::choose::{System, decide};
+use self::choose::{Choice, System, decide};
 pub(crate) use self::profile::BUILT_IN;
 use self::stream::{StreamFacts, decide_stream};
-pub use self::tuning::{Tuning, Tunings};
-use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order, SLOT_ALIGN_BYTES};
+use self::tuning::Tuning;
+use crate::config::{CacheMode, Config, IoPriority, Order, SLOT_ALIGN_BYTES};
 use crate::engine::{io_uring, libaio};
 use crate::error::{Error, ErrorKind};
 use crate::observe::stats::{Recording, Stats};
 use crate::observe::trace::Trace;
-use crate::pipe::{Tee, enlarge_pipe};
-use crate::rate_limit::RateLimit;
+use crate::pipe::enlarge_pipe;
+use crate::pipe::tee::Tee;
+use crate::core::rate_limit::RateLimit;
 use crate::source::facts::{self, Facts};
 use crate::source::file_system::{Storage, file_system_block_bytes};
 use crate::source::{Source, SourceKind};
@@ -47,8 +46,11 @@ const ONE_READ_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
 /// Largest slab of a reader of small files, in bytes: one huge page.
 const SMALL_SLAB_BYTES: u32 = 2 << 20;
 
+/// See [`RunOptions::tuning`].
+type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
+
 /// What a plan is for.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct RunOptions<'a> {
     /// The order that the consumer needs. A [`Config`] may demand [`Order::InOrder`] all the same.
     pub order: Order,
@@ -58,13 +60,19 @@ pub struct RunOptions<'a> {
     /// The part of the source to read, in bytes; what is past its end is left out. Default: from where
     /// reading starts to the end.
     pub range: Option<Range<u64>>,
-    /// Settings that were measured on the devices of this machine. They replace the built-in ones if a
-    /// single source is read without the page cache, and neither the engine, the cache mode, the shape
-    /// of the ring nor options of io_uring are explicit.
-    pub tunings: Option<&'a Tunings>,
+    /// Returns the setting measured on the device with this number ([`Source::device`]), if there is
+    /// one, or the reason why it does not apply, which the plan reports. It replaces the built-in
+    /// setting if a single source is read without the page cache, and neither the engine, the cache
+    /// mode, the shape of the ring nor options of io_uring are explicit. It is called only if it
+    /// matters.
+    pub tuning: Option<&'a FindTuning>,
+    /// For many files, most memory of each reader of small files, in bytes; default 2 MiB, which is
+    /// best. [`Memory::limit_bytes`](crate::Memory::limit_bytes) is then for the readers of large
+    /// files.
+    pub small_bytes: Option<u64>,
     /// Where to write every event.
     pub trace: Option<&'a Trace>,
-    /// Where a stream goes, for a choice that says how.
+    /// Where [`Plan::tee`] will pass the bytes on: the source is read as a stream.
     pub tee: Option<&'a Tee>,
     /// The plan whose statistics and trace this one adds to, instead of its own.
     pub part_of: Option<&'a Plan>,
@@ -173,7 +181,7 @@ impl Plan {
             recording: recording(config, run),
         };
         let is_pseudo = source.is_pseudo();
-        let Some(len) = source.len().filter(|_| !is_pseudo) else {
+        let Some(len) = source.len().filter(|_| !is_pseudo && run.tee.is_none()) else {
             let (kind, ring, choices) = Plan::stream(source, config, run, order, is_pseudo)?;
             return Ok(make(ring, kind, choices));
         };
@@ -198,7 +206,7 @@ impl Plan {
         let system = System {
             io_uring: &io_uring::usable,
             libaio: &libaio::usable,
-            tuning: &|| run.tunings?.find(source.device()),
+            tuning: &|| run.tuning?(source.device()),
             profile: &BUILT_IN,
             cores: cores(),
         };
@@ -286,7 +294,9 @@ impl Plan {
                 true => sys::RWF_DONTCACHE,
                 false => 0,
             },
-            small_slab_bytes: SMALL_SLAB_BYTES,
+            small_slab_bytes: run.small_bytes.map_or(SMALL_SLAB_BYTES, |bytes| {
+                bytes.min(SMALL_SLAB_BYTES.into()) as u32
+            }),
         };
         Ok(Plan {
             ring,
@@ -302,18 +312,6 @@ impl Plan {
         })
     }
 
-    /// Limits the slab of each reader of small files to this many bytes, instead of the 2 MiB that are
-    /// best. A run over many files has readers of both kinds, and its caller shares out the memory
-    /// between them: [`Memory::limit_bytes`](crate::Memory::limit_bytes) is the share of the readers
-    /// of large files.
-    #[must_use]
-    pub fn limit_small(mut self, bytes: u64) -> Plan {
-        if let PlanKind::Files(files) = &mut self.kind {
-            files.small_slab_bytes = bytes.min(SMALL_SLAB_BYTES.into()) as u32;
-        }
-        self
-    }
-
     /// Each choice with its reason, in a fixed order.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
@@ -324,13 +322,8 @@ impl Plan {
     }
 
     /// The order it was made for. A run in the other order works, on the threads of this one.
-    pub fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> Order {
         self.order
-    }
-
-    /// How requests reach the kernel.
-    pub fn engine(&self) -> EngineKind {
-        self.ring.engine
     }
 
     /// Bytes of every block but the last of a run.
@@ -344,7 +337,7 @@ impl Plan {
     }
 
     /// Alignment of extents, in bytes: that of direct reads, usually 512 or 4096; 1 for other reads.
-    pub fn align(&self) -> u64 {
+    pub(crate) fn align(&self) -> u64 {
         self.ring.align.into()
     }
 
@@ -357,11 +350,6 @@ impl Plan {
     /// The statistics of its runs so far; `None` unless the [`Config`] enables them.
     pub fn stats(&self) -> Option<Stats> {
         self.recording.stats()
-    }
-
-    /// Records the time of `run` as that of one run called `name`, whatever it reads with this plan.
-    pub fn timed<R>(&self, name: &Path, run: impl FnOnce() -> R) -> R {
-        self.recording.time(name, run)
     }
 }
 

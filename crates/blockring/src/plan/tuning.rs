@@ -1,16 +1,12 @@
-//! Settings that were measured best on a device, for a plan to use.
+//! A setting that was measured best on a device, for a plan to use.
 //!
-//! The caller keeps them and knows whether they still hold; `tuned.rs` decides whether one suits a
-//! source.
-
-use std::fmt;
-use std::sync::Arc;
+//! The caller stores it and knows whether it still applies; `tuned.rs` decides whether it suits a source.
 
 use super::profile::{BUILT_IN, Profile};
 use crate::config::EngineKind;
 
-/// The setting that was measured best for long direct reads of one device. Its values were measured
-/// together, and are used together or not at all.
+/// The setting measured best for long direct reads of one device. Its values were measured together, and
+/// are used together or not at all. The default is the built-in setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
     /// [`EngineKind::IoUring`], [`EngineKind::Libaio`] or [`EngineKind::Pool`].
@@ -25,30 +21,8 @@ pub struct Tuning {
     pub why: String,
 }
 
-/// The [`Tuning`] of each device, for [`RunOptions::tunings`](crate::RunOptions::tunings). Clones share
-/// it.
-#[derive(Clone)]
-pub struct Tunings(Arc<dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync>);
-
-impl Tunings {
-    /// `find` gets the number of a device ([`Source::device`](crate::Source::device)), and is called
-    /// only when a plan needs the answer, so it may read a file at its first call. An error is the
-    /// reason why the device's setting does not count; the plan reports it and does without.
-    pub fn new(
-        find: impl Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync + 'static,
-    ) -> Tunings {
-        Tunings(Arc::new(find))
-    }
-
-    /// The setting of a device, by its number.
-    pub fn find(&self, device: u64) -> Option<Result<Tuning, String>> {
-        (self.0)(device)
-    }
-}
-
-impl Tuning {
-    /// The setting of a plan without measurements.
-    pub fn built_in() -> Tuning {
+impl Default for Tuning {
+    fn default() -> Tuning {
         let Profile { block_bytes, in_flight_bytes, .. } = BUILT_IN;
         Tuning {
             engine: EngineKind::IoUring,
@@ -57,11 +31,5 @@ impl Tuning {
             depth: in_flight_bytes / block_bytes,
             why: "built in".to_owned(),
         }
-    }
-}
-
-impl fmt::Debug for Tunings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tunings").finish_non_exhaustive()
     }
 }

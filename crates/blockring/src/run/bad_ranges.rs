@@ -52,18 +52,14 @@ pub struct BadRange {
     pub error: io::Error,
 }
 
-/// One result of a bad-range scan.
-#[derive(Debug)]
-pub enum Scanned<'a> {
-    /// The next bytes that can be read: a block, or a part of one.
-    Block(Block<'a>),
-    /// The next range that cannot be read. Adjacent ranges with the same error are one.
-    Bad(BadRange),
-}
+/// One step of a bad-range scan: the next bytes that can be read (a block, or a part of one), or the next
+/// range that cannot. Adjacent ranges with the same error are one.
+type Scanned<'a> = Result<Block<'a>, BadRange>;
 
 impl Plan {
     /// Goes through all of a source, one read after another on this thread, and gives `each` all bytes
-    /// that can be read and all ranges that cannot, in order. A read is of 1 MiB; if it fails, it is
+    /// that can be read and all ranges that cannot, in order; adjacent ranges with the same error are
+    /// one. A read is of 1 MiB; if it fails, it is
     /// halved down to the alignment of direct reads, or a page, until each bad unit is found. After a
     /// minute the rest of such a block counts as bad; so does a block after one that was all bad, if
     /// none of 16 samples of it can be read. Takes 1 MiB of memory.
@@ -80,7 +76,7 @@ impl Plan {
     pub fn scan_bad_ranges(
         &self,
         source: &Source,
-        mut each: impl FnMut(Scanned<'_>) -> Result<(), BoxError>,
+        mut each: impl FnMut(Result<Block<'_>, BadRange>) -> Result<(), BoxError>,
     ) -> Result<u64, Error> {
         let len = source.len().filter(|_| !matches!(self.kind, PlanKind::Stream { .. }));
         let Some(len) = len else {
@@ -89,7 +85,7 @@ impl Plan {
             return Err(Error::new(source.path(), ErrorKind::read(0, 0, error)));
         };
         let mut bad_bytes = 0;
-        let result = self.timed(source.path(), || {
+        let result = self.recording.time(source.path(), || {
             let _priority = set_priority(self.io_priority)?;
             let opened = Opened::new(self, source)?;
             let target = opened.target(&self.ring);
@@ -133,7 +129,7 @@ fn narrow_with(
         let job = Job { supply: &search, rate_limit: None, recording: &recording };
         let mut found = None;
         let mut keep = |scanned: Scanned<'_>| {
-            if let Scanned::Bad(range) = scanned {
+            if let Err(range) = scanned {
                 found.get_or_insert(range);
             }
             Ok(())
@@ -485,7 +481,7 @@ impl SearchSink<'_, '_> {
     fn report(&mut self) -> Result<(), ErrorKind> {
         let found = std::mem::take(&mut self.search.state().found);
         let mut found = found.into_iter();
-        found.try_for_each(|range| (self.each)(Scanned::Bad(range))).map_err(ErrorKind::Consumer)
+        found.try_for_each(|range| (self.each)(Err(range))).map_err(ErrorKind::Consumer)
     }
 }
 
@@ -495,7 +491,7 @@ impl Sink for SearchSink<'_, '_> {
             self.report()?;
             // SAFETY: the pump delivers it until this returns.
             let block = unsafe { raw.block() };
-            (self.each)(Scanned::Block(block)).map_err(ErrorKind::Consumer)?;
+            (self.each)(Ok(block)).map_err(ErrorKind::Consumer)?;
         }
         Ok(Delivered::Consumed)
     }

@@ -166,7 +166,7 @@ fn scanned(mut device: &Device<'_>, align: u32) -> (Vec<Range<u64>>, Vec<Range<u
     let mut at = 0;
     let mut each = |scanned: Scanned<'_>| {
         let range = match scanned {
-            Scanned::Block(block) => {
+            Ok(block) => {
                 let expected = |i: usize| ((block.offset + i as u64) % 251) as u8;
                 assert!(block.bytes.iter().enumerate().all(|(i, byte)| *byte == expected(i)));
                 let range = block.offset..block.offset + block.bytes.len() as u64;
@@ -176,7 +176,7 @@ fn scanned(mut device: &Device<'_>, align: u32) -> (Vec<Range<u64>>, Vec<Range<u
                 }
                 range
             }
-            Scanned::Bad(BadRange { offset, len, error }) => {
+            Err(BadRange { offset, len, error }) => {
                 assert_eq!(error.raw_os_error(), Some(libc::EIO));
                 bad.push(offset..offset + len);
                 offset..offset + len

@@ -75,16 +75,6 @@ impl Batch {
         places.filter(|(_, place)| !place.range.is_empty()).map(|(index, _)| index).collect()
     }
 
-    /// The number of extents.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether there were none.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
     /// The content of the extent with this index.
     ///
     /// # Errors
@@ -104,14 +94,14 @@ impl Batch {
 
     /// All extents, in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<&[u8], &io::Error>> {
-        (0..self.len()).map(|index| self.get(index))
+        (0..self.places.len()).map(|index| self.get(index))
     }
 }
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.places.iter().filter(|place| place.failed.is_some()).count();
-        f.debug_struct("Batch").field("len", &self.len()).field("failed", &failed).finish()
+        f.debug_struct("Batch").field("len", &self.places.len()).field("failed", &failed).finish()
     }
 }
 
@@ -177,7 +167,8 @@ impl<'s> BatchReader<'s> {
     }
 
     /// Reads all `extents`, in whatever order suits the device. Whether the source changes in that time
-    /// is for the caller to check.
+    /// is for the caller to check
+    /// ([`Source::check_unchanged`]).
     ///
     /// # Errors
     ///
@@ -240,7 +231,7 @@ impl<'s> BatchReader<'s> {
         let _advice = is_buffered.then(|| AdviceGuard::random(target.fd));
         let (plan, ring, mut again) = (&self.plan, &self.ring, Vec::new());
         let sink = Scatter { extents, pieces, batch, again: &mut again };
-        plan.timed(self.opened.source.path(), || {
+        plan.recording.time(self.opened.source.path(), || {
             let _priority = set_priority(plan.io_priority)?;
             reader.pump(&job, ring, Order::AnyOrder, || sink)
         })?;
@@ -270,15 +261,6 @@ impl Plan {
             (choice.value, choice.why) = (value, why.to_owned());
         }
     }
-}
-
-/// Reads all `extents` of `source` with a plan of its own: [`BatchReader`] for one batch.
-///
-/// # Errors
-///
-/// See [`BatchReader::new`] and [`BatchReader::read_batch`].
-pub fn read_batch(source: &Source, extents: &[Extent]) -> Result<Batch, Error> {
-    BatchReader::new(source, &Config::default())?.read_batch(extents)
 }
 
 /// The reads of a batch.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,7 @@ use crate::core::extents::Extent;
 use crate::core::pump::{Delivered, Job, RawBlock, Sink};
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::error::{BoxError, ErrorKind};
+use crate::observe::stats::RunGuard;
 use crate::plan::{BUILT_IN, Files, Plan, PlanKind, RingPlan, with_fallback};
 use crate::source::file_system::{Storage, file_system};
 use crate::source::{Source, residency};
@@ -40,28 +42,20 @@ pub enum ReaderKind {
     Cached,
 }
 
-/// A file in a queue, with the caller's state.
-#[derive(Debug)]
-pub struct QueuedFile<T> {
-    /// The file.
-    pub source: Source,
-    /// The caller's.
-    pub state: T,
-}
-
 /// A queue of files for [`QueueReader`]s, on any number of threads.
 pub struct FileQueue<'p, T> {
     plan: &'p Plan,
     kind: ReaderKind,
     block_bytes: u32,
-    next: Box<dyn Fn() -> Option<QueuedFile<T>> + Send + Sync + 'p>,
+    next: Box<dyn Fn() -> Option<(Source, T)> + Send + Sync + 'p>,
     state: Mutex<State<T>>,
     /// Files that are over without a read: empty ones, and ones that could not be opened as needed.
     over: Mutex<Vec<Over<T>>>,
+    _run: RunGuard<'p>,
 }
 
 /// A file that needs no read, and its result.
-type Over<T> = (QueuedFile<T>, Result<(), ErrorKind>);
+type Over<T> = (Source, T, Result<(), ErrorKind>);
 
 struct State<T> {
     /// Files with extents that have not been consumed, by the index of their extents.
@@ -78,7 +72,8 @@ struct State<T> {
 
 /// A file of which extents are in the rings.
 struct ActiveFile<T> {
-    file: QueuedFile<T>,
+    source: Source,
+    state: T,
     /// The file opened again for direct reads, if its open file description may be shared.
     own: Option<File>,
     len: u64,
@@ -91,7 +86,7 @@ struct ActiveFile<T> {
 
 impl<T> ActiveFile<T> {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.own.as_ref().map_or(self.file.source.as_fd(), AsFd::as_fd)
+        self.own.as_ref().map_or(self.source.as_fd(), AsFd::as_fd)
     }
 }
 
@@ -211,12 +206,13 @@ impl Plan {
         Ok(QueueReader { plan: self, ring, reader: None, _priority: priority })
     }
 
-    /// Makes a queue for readers of one kind. `next` returns the next file, or `None` if there is none
-    /// for now; it may open the file. Files are read in this order.
+    /// Makes a queue for readers of one kind. `next` returns the next file with the caller's state, or
+    /// `None` if there is none for now; it may open the file. Files are read in this order. The time
+    /// from the first queue to the end of the last one is that of a run in the statistics.
     pub fn queue<'p, T: Send + Sync>(
         &'p self,
         kind: ReaderKind,
-        next: impl Fn() -> Option<QueuedFile<T>> + Send + Sync + 'p,
+        next: impl Fn() -> Option<(Source, T)> + Send + Sync + 'p,
     ) -> FileQueue<'p, T> {
         let state = State {
             files: Vec::new(),
@@ -233,6 +229,7 @@ impl Plan {
             next: Box::new(next),
             state: Mutex::new(state),
             over: Mutex::default(),
+            _run: self.recording.run(Path::new("many files")),
         }
     }
 
@@ -287,17 +284,18 @@ impl<T> FileQueue<'_, T> {
     /// there is none for now.
     fn admit(&self) -> bool {
         loop {
-            let Some(mut file) = (self.next)() else {
+            let Some((mut source, caller)) = (self.next)() else {
                 self.state().is_dry = true;
                 return false;
             };
-            let opened = self.plan.open_queued(self.kind, &mut file.source);
-            let len = file.source.len().unwrap_or(0);
+            let opened = self.plan.open_queued(self.kind, &mut source);
+            let len = source.len().unwrap_or(0);
             match opened {
-                Ok(_) if len == 0 => lock(&self.over).push((file, Ok(()))),
+                Ok(_) if len == 0 => lock(&self.over).push((source, caller, Ok(()))),
                 Ok((flags, align, own)) => {
                     let (left, failed) = (AtomicU64::new(len), Mutex::default());
-                    let active = ActiveFile { file, own, len, flags, align, left, failed };
+                    let state = caller;
+                    let active = ActiveFile { source, state, own, len, flags, align, left, failed };
                     let active = Some(Arc::new(active));
                     let mut state = self.state();
                     let index = state.free.pop().unwrap_or(state.files.len());
@@ -308,7 +306,7 @@ impl<T> FileQueue<'_, T> {
                     state.pending.push_back(index);
                     return true;
                 }
-                Err(why) => lock(&self.over).push((file, Err(why))),
+                Err(why) => lock(&self.over).push((source, caller, Err(why))),
             }
         }
     }
@@ -344,10 +342,10 @@ impl<T> FileQueue<'_, T> {
         let files = std::mem::take(&mut state.files);
         drop(state);
         for active in files.into_iter().flatten() {
-            each(&active.file.state, &active.file.source);
+            each(&active.state, &active.source);
         }
-        for (file, _) in std::mem::take(&mut *lock(&self.over)) {
-            each(&file.state, &file.source);
+        for (source, state, _) in std::mem::take(&mut *lock(&self.over)) {
+            each(&state, &source);
         }
     }
 }
@@ -416,11 +414,6 @@ pub struct QueueReader<'p> {
 }
 
 impl QueueReader<'_> {
-    /// Bytes of every block but the last of a file.
-    pub fn block_bytes(&self) -> u64 {
-        self.ring.block_bytes.into()
-    }
-
     /// Reads the files of `queue` until it has none for now, and gives each block to `block`, in any
     /// order; other readers may read other blocks of the same file. `done` is called once for each file:
     /// when all of its blocks have been consumed and it is still what it was, or when it failed. For a
@@ -496,7 +489,7 @@ where
 {
     fn finish_part(&mut self, index: u64, active: &ActiveFile<T>, bytes: u64) {
         if self.queue.finish_part(index, active, bytes) {
-            let QueuedFile { source, state } = &active.file;
+            let ActiveFile { source, state, .. } = active;
             let result = match lock(&active.failed).take() {
                 // (The other extents of this ring wait in that time.)
                 Some(error) => Err(bad_ranges::narrow(&self.smallest_target(active), error)),
@@ -521,7 +514,7 @@ where
 
     fn report_over(&mut self) {
         let over = std::mem::take(&mut *lock(&self.queue.over));
-        for (QueuedFile { source, state }, result) in over {
+        for (source, state, result) in over {
             (self.done)(&state, &source, source.finish(result, self.queue.plan.probes_end));
         }
     }
@@ -537,7 +530,7 @@ where
         let Some(active) = self.queue.file(extent.index) else { return Ok(Delivered::Consumed) };
         // SAFETY: the pump delivers it until this returns.
         let block = unsafe { raw.block() };
-        match (self.block)(&active.file.state, block) {
+        match (self.block)(&active.state, block) {
             Ok(()) => self.finish_part(extent.index, &active, extent.len.into()),
             Err(error) => self.fail(extent, &active, ErrorKind::Consumer(error)),
         }

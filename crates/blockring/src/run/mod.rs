@@ -1,31 +1,29 @@
 //! Carrying a plan out: who consumes the blocks, and on which threads.
 
-mod bad_ranges;
-mod batch;
+pub(crate) mod bad_ranges;
+pub(crate) mod batch;
 mod block_queue;
-mod broadcast;
-mod file_queue;
+pub(crate) mod broadcast;
+pub(crate) mod file_queue;
 mod reader;
 mod sync;
-mod threads;
+pub(crate) mod threads;
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use self::bad_ranges::{BadRange, Scanned};
-pub use self::batch::{Batch, BatchReader, Extent, read_batch};
-pub use self::broadcast::Consumer;
-pub use self::file_queue::{FileQueue, QueueReader, QueuedFile, ReaderKind};
-pub use self::threads::Block;
+use self::batch::Extent;
+use self::broadcast::Consumer;
+use self::threads::Block;
 use crate::config::{CacheMode, EngineKind, IoPriority, Order};
 use crate::core::extents::{self, Extents};
 use crate::core::pump::Job;
 use crate::core::supply::{FileSupply, Supply, Target};
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::pipe::Tee;
 use crate::pipe::stream_supply::{Stream, StreamSupply};
+use crate::pipe::tee::Tee;
 use crate::plan::{Plan, PlanKind, RingPlan, Start, with_fallback};
 use crate::source::Source;
 use crate::source::advise::AdviceGuard;
@@ -44,8 +42,8 @@ impl<'s> Opened<'s> {
     fn new(plan: &Plan, source: &'s Source) -> Result<Opened<'s>, ErrorKind> {
         let ring = &plan.ring;
         let own = match &plan.kind {
-            // A file whose content the kernel makes up is read from its start, wherever others are.
-            PlanKind::Stream { .. } if source.len().is_some() && source.start() == 0 => {
+            // A file whose content the kernel makes up has a position of its own.
+            PlanKind::Stream { .. } if source.start() == 0 && source.is_pseudo() => {
                 source.reopen().ok()
             }
             PlanKind::Stream { .. } => None,
@@ -163,8 +161,7 @@ impl Plan {
     }
 
     /// Reads a stream and gives each block to `consume`, as [`any_order`](Plan::any_order) does, while
-    /// all of it goes to `tee`, in order. A seekable source is read from its file position, if it was
-    /// opened [as a stream](Source::from_stream).
+    /// all of it goes to `tee`, in order. The plan must have been made with [`RunOptions::tee`](crate::RunOptions::tee).
     ///
     /// # Errors
     ///
@@ -192,13 +189,12 @@ impl Plan {
                 Ok(())
             })
         });
-        result.map_err(|error| match error.into_parts() {
+        result.map_err(|mut error| {
             // Bytes that made no whole block were passed on, and not consumed.
-            (path, ErrorKind::Tee { to, error, .. }) => {
-                let bytes = consumed.load(Ordering::Relaxed);
-                Error::new(&path, ErrorKind::Tee { to, bytes, error })
+            if let ErrorKind::Tee { bytes, .. } = &mut error.kind {
+                *bytes = consumed.load(Ordering::Relaxed);
             }
-            (path, kind) => Error::new(&path, kind),
+            error
         })
     }
 
@@ -208,7 +204,7 @@ impl Plan {
     /// [`BatchReader`].
     ///
     /// The plan must be for [`Order::AnyOrder`] of a seekable source. Each extent must start at a
-    /// multiple of [`align`](Plan::align), be at most [`block_bytes`](Plan::block_bytes) long, and lie
+    /// multiple of the alignment of direct reads if the plan makes those, be at most [`block_bytes`](Plan::block_bytes) long, and lie
     /// within the source; one of length 0 is left out.
     ///
     /// # Errors
@@ -268,7 +264,7 @@ impl Plan {
         tee: Option<&mut Tee>,
         run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), Error> {
-        let result = self.timed(source.path(), || {
+        let result = self.recording.time(source.path(), || {
             let _priority = set_priority(self.io_priority)?;
             self.run_opened(&Opened::new(self, source)?, list, tee, run)
         });

@@ -8,7 +8,7 @@ mod bypass;
 mod device;
 pub(crate) mod facts;
 pub(crate) mod file_system;
-mod fingerprint;
+pub(crate) mod fingerprint;
 pub(crate) mod residency;
 
 use std::fmt;
@@ -18,9 +18,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use self::file_system::{Storage, file_system};
-pub use self::fingerprint::Fingerprint;
+use self::fingerprint::Fingerprint;
 use crate::config::CacheMode;
 use crate::error::{Change, Error, ErrorKind};
 use crate::sys;
@@ -57,7 +58,7 @@ impl SourceKind {
     }
 
     /// Whether any byte can be read at any time, so that it can be read by extents.
-    pub const fn is_seekable(self) -> bool {
+    pub(crate) const fn is_seekable(self) -> bool {
         matches!(self, SourceKind::File | SourceKind::BlockDevice)
     }
 }
@@ -91,8 +92,8 @@ pub struct Source {
     fingerprint: Fingerprint,
     /// Where reading starts, in bytes.
     start: u64,
-    /// Read from the file position to the end, even if it is a regular file.
-    is_stream: bool,
+    /// There is nothing left of a regular file or device, but more may come: it is read as a stream.
+    is_at_end: bool,
     description: Description,
     /// Opened by its path, not just named by it.
     is_at_path: bool,
@@ -108,20 +109,29 @@ impl Source {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| Error::new(path, ErrorKind::Open(error)))?;
         let description = Description::Exclusive;
-        Ok(Source { is_at_path: true, description, ..Source::from_file(file, path)? })
+        Ok(Source { is_at_path: true, description, ..Source::new(file, path)? })
     }
 
-    /// Wraps a file that is already open for reading. `name` is its name in messages.
-    ///
-    /// A regular file or block device is read whole, wherever its file position is; anything else is
-    /// read from where it is to its end. The flags of the open file description, which other
-    /// processes may share, do not change.
+    /// Wraps a file that is already open for reading, to be read from its file position to its end.
+    /// `name` is its name in messages. The position and the flags of the open file description, which
+    /// other processes may share, do not change, except that reading a stream moves its position.
     ///
     /// # Errors
     ///
     /// As for [`open`](Source::open).
     pub fn from_file(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
-        let path = name.as_ref().to_owned();
+        let mut source = Source::new(file, name.as_ref())?;
+        if source.kind.is_seekable() {
+            // If the position is not available, it is the start.
+            source.start = rustix::fs::tell(&source.file).unwrap_or(0);
+            // Bytes may be appended from now on.
+            source.is_at_end = source.start > 0 && source.start >= source.len;
+        }
+        Ok(source)
+    }
+
+    fn new(file: File, name: &Path) -> Result<Source, Error> {
+        let path = name.to_owned();
         let fail = |operation| {
             let path = path.clone();
             move |error| Error::new(&path, ErrorKind::Inspect { operation, error })
@@ -157,7 +167,7 @@ impl Source {
             device,
             fingerprint: Fingerprint::of(&stat),
             start: 0,
-            is_stream: false,
+            is_at_end: false,
             description: Description::Shared,
             is_at_path: false,
         })
@@ -179,35 +189,7 @@ impl Source {
             CacheMode::Direct => Description::ExclusiveDirect,
             _ => Description::Exclusive,
         };
-        Ok(Source { description, ..Source::from_file(file, name)? })
-    }
-
-    /// Wraps a file that is already open for reading, to be read from its file position to its end,
-    /// one block after another, even if it is a regular file.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open`](Source::open).
-    pub fn from_stream(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
-        Ok(Source { is_stream: true, ..Source::from_file(file, name)? })
-    }
-
-    /// Wraps a file that is already open for reading, to be read from its file position on: of a
-    /// regular file or block device, the rest, in any order and with any engine; of anything else, or
-    /// of a file at its end, whatever comes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open`](Source::open).
-    pub fn from_position(file: File, name: impl AsRef<Path>) -> Result<Source, Error> {
-        let mut source = Source::from_file(file, name)?;
-        if source.kind.is_seekable() {
-            // If the position is not available, it is the start.
-            source.start = rustix::fs::tell(&source.file).unwrap_or(0);
-            // Bytes may follow that are written from now on.
-            source.is_stream = source.start > 0 && source.start >= source.len;
-        }
-        Ok(source)
+        Ok(Source { description, ..Source::new(file, name.as_ref())? })
     }
 
     /// The name it was opened with.
@@ -225,11 +207,11 @@ impl Source {
     /// real end.
     #[expect(clippy::len_without_is_empty, reason = "a file in /proc of length 0 is not empty")]
     pub fn len(&self) -> Option<u64> {
-        (self.kind.is_seekable() && !self.is_stream).then_some(self.len)
+        (self.kind.is_seekable() && !self.is_at_end).then_some(self.len)
     }
 
-    /// Where reading starts, in bytes: 0 unless it is read
-    /// [from a position](Source::from_position).
+    /// Where reading starts, in bytes: the file position of a file that was
+    /// [already open](Source::from_file), 0 for others.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -257,47 +239,22 @@ impl Source {
         offset
     }
 
-    /// Number of extents of the file on its device, without holes; `None` if the file system does not
-    /// tell.
-    pub fn extent_count(&self) -> Option<u64> {
-        let mut count = 0;
-        let visit = |_| {
-            count += 1;
-            true
-        };
-        sys::for_each_extent(&self.file, visit).ok()?;
-        Some(count)
-    }
-
     /// Share of its bytes in the page cache, 0 to 1, sampled if it is long; `None` if the kernel does
     /// not tell, or it has no length.
     pub fn resident(&self) -> Option<f64> {
         residency::resident(&self.file, self.len().filter(|len| *len > 0)?)
     }
 
-    /// Compares size, modification time and change time with those at the opening.
-    ///
-    /// A block device or a stream has none that would tell. Since Linux 6.13 every write that follows
-    /// a `stat` moves the times; before, two events within one clock tick (1 to 10 ms) may share a
-    /// time.
+    /// Compares size, modification time and change time with those at the opening, as a run does at its
+    /// end. A block device or a stream has none that would tell. Since Linux 6.13 every write that
+    /// follows a `stat` moves the times; before, two events within one clock tick (1 to 10 ms) may share
+    /// a time.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Changed`] with the difference.
     pub fn check_unchanged(&self) -> Result<(), Error> {
         self.unchanged().map_err(|kind| Error::new(&self.path, kind))
-    }
-
-    /// Whether a path that led to this file leads to another one now, or to nothing. `now` is the
-    /// device and inode that `stat` reports for the path. Only for callers that opened the file
-    /// themselves: the errors of a source from [`open`](Source::open) already say so.
-    pub fn moved(&self, now: io::Result<(u64, u64)>) -> Option<Change> {
-        match now {
-            Ok(now) if now == (self.device, self.fingerprint.inode) => None,
-            Ok(_) => Some(Change::Replaced),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Change::Removed),
-            Err(_) => None,
-        }
     }
 
     /// Whether the kernel makes its bytes up when they are read, so that its length means nothing.
@@ -317,10 +274,16 @@ impl Source {
             return Ok(());
         }
         let Some(change) = self.fingerprint.change(&self.file)? else { return Ok(()) };
-        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-        let moved = || self.moved(rustix::fs::stat(&self.path).map(identity).map_err(Into::into));
-        let moved = if self.is_at_path { moved() } else { None };
-        Err(ErrorKind::Changed(moved.unwrap_or(change)))
+        // Of more interest: the path leads to another file now, or to nothing.
+        let change = match rustix::fs::stat(&self.path) {
+            _ if !self.is_at_path => change,
+            Ok(now) if (now.st_dev, now.st_ino) != (self.device, self.fingerprint.inode) => {
+                Change::Replaced
+            }
+            Err(Errno::NOENT) => Change::Removed,
+            _ => change,
+        };
+        Err(ErrorKind::Changed(change))
     }
 
     /// The end of a run: good only if the source is still what it was. `probes_end`: all of it was read,
@@ -463,12 +426,15 @@ mod tests {
         let other = file.path().with_extension("other");
         std::fs::write(&other, b"new!").unwrap();
         std::fs::rename(&other, file.path()).unwrap();
-        let change = source.unchanged().unwrap_err().change();
-        assert_eq!(change, Some(Change::Replaced));
-        // A file that is only named so is not looked for there.
-        assert_eq!(named.unchanged().unwrap_err().change(), Some(Change::StatusChanged));
+        let change = |source: &Source| match source.unchanged() {
+            Err(ErrorKind::Changed(change)) => change,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(change(&source), Change::Replaced);
+        // The name of a file that was already open need not be its path.
+        assert_eq!(change(&named), Change::StatusChanged);
         std::fs::remove_file(file.path()).unwrap();
-        assert_eq!(source.unchanged().unwrap_err().change(), Some(Change::Removed));
+        assert_eq!(change(&source), Change::Removed);
     }
 
     #[test]
@@ -504,7 +470,7 @@ mod tests {
     fn a_directory_is_refused_and_kinds_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let error = Source::open(dir.path()).unwrap_err();
-        assert_eq!(error.kind().to_string(), "Is a directory (os error 21)");
+        assert_eq!(error.kind.to_string(), "Is a directory (os error 21)");
         assert_eq!(Source::open("/dev/zero").unwrap().kind(), SourceKind::CharDevice);
         let (reader, _writer) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(reader));

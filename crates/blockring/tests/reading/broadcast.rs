@@ -244,7 +244,7 @@ fn a_consumer_that_fails_or_panics_ends_the_run_of_all() {
                         true => Err("this is enough".into()),
                         false => Ok(()),
                     });
-                match result.expect_err(&name).into_parts().1 {
+                match result.expect_err(&name).kind {
                     ErrorKind::Consumer(why) => assert_eq!(why.to_string(), "this is enough"),
                     other => panic!("{name}: {other}"),
                 }
@@ -289,7 +289,7 @@ fn a_file_that_changes_fails_the_run() {
                 Ok(())
             });
             let error = result.expect_err(&name);
-            assert!(matches!(error.kind(), ErrorKind::Changed(_)), "{name}: {error}");
+            assert!(matches!(error.kind, ErrorKind::Changed(_)), "{name}: {error}");
         }
     }
 }
@@ -378,7 +378,7 @@ fn a_consumer_that_fails_or_panics_ends_the_run_of_a_stream() {
                 match caught {
                     Ok((result, _)) => {
                         let error = result.expect_err(&name);
-                        assert!(matches!(error.kind(), ErrorKind::Consumer(_)), "{name}: {error}");
+                        assert!(matches!(error.kind, ErrorKind::Consumer(_)), "{name}: {error}");
                         assert!(!panics, "{name}: no panic");
                     }
                     Err(payload) => {
@@ -419,7 +419,7 @@ fn a_truncation_under_a_shared_mapping_is_survived() {
         }
         Ok(())
     });
-    match result.unwrap_err().kind() {
+    match &result.unwrap_err().kind {
         ErrorKind::Changed(Change::Shrank { from: LEN, to: 1000 }) => {}
         other => panic!("{other}"),
     }

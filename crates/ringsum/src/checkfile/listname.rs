@@ -1,7 +1,8 @@
 //! Algorithms in the name of a checksum file: `SHA256SUMS`, `CHECKSUMS.sha512`, `x.iso.md5`, `b3sums.txt`.
 
 use super::tags::blake2b_bytes;
-use crate::{Algorithm, BLAKE2B_BYTES};
+use crate::Algorithm;
+use crate::hash::algorithm::BLAKE2B_BYTES;
 
 /// The algorithms that a file name mentions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

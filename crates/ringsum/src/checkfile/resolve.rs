@@ -2,7 +2,8 @@
 
 use super::listname::{NameHints, name_hints};
 use super::{DIGEST_BYTES_MIN, Expected, Line, Malformed, ParsedDigest, ParsedLine};
-use crate::{Algorithm, BLAKE2B_BYTES};
+use crate::Algorithm;
+use crate::hash::algorithm::BLAKE2B_BYTES;
 
 /// What tells the algorithm of digests besides the lines themselves.
 #[derive(Debug, Clone, Default)]

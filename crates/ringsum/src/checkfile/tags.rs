@@ -23,7 +23,7 @@ pub(super) fn tag(word: &[u8]) -> Option<Tag> {
         b"MD5" => Algorithm::Md5,
         b"SHA3-256" => Algorithm::Sha3_256,
         // The last two are those of OpenSSL 1.1 and 3.
-        b"BLAKE2b" | b"BLAKE2b512" | b"BLAKE2B-512" => Algorithm::Blake2b(crate::BLAKE2B_BYTES),
+        b"BLAKE2b" | b"BLAKE2b512" | b"BLAKE2B-512" => Algorithm::Blake2b(crate::hash::algorithm::BLAKE2B_BYTES),
         b"CRC32C" => Algorithm::Crc32c,
         _ => return blake2b(word).or_else(|| xxhash(word)),
     };
@@ -42,7 +42,7 @@ pub(super) fn blake2b_bytes(bits: &str) -> Option<u8> {
     let is_plain = bits.bytes().all(|byte| byte.is_ascii_digit()) && !bits.starts_with('0');
     let bits = bits.parse::<u16>().ok().filter(|_| is_plain)?;
     let bytes = u8::try_from(bits / 8).ok()?;
-    (bits % 8 == 0 && (1..=crate::BLAKE2B_BYTES).contains(&bytes)).then_some(bytes)
+    (bits % 8 == 0 && (1..=crate::hash::algorithm::BLAKE2B_BYTES).contains(&bytes)).then_some(bytes)
 }
 
 fn xxhash(word: &[u8]) -> Option<Tag> {

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use ringsum::files::{StopHandle, Watch};
+use ringsum::files::Watch;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{Status, allocator};
@@ -88,7 +88,7 @@ impl<'a> Interrupt<'a> {
 }
 
 impl Watch for Interrupt<'_> {
-    fn watch(&self, stop: &StopHandle<'_>) {
+    fn watch(&self, stop: &(dyn Fn() + Sync)) {
         let mut both =
             [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&self.end, PollFlags::IN)];
         loop {
@@ -109,7 +109,7 @@ impl Watch for Interrupt<'_> {
             std::thread::sleep(PATIENCE);
             exit(status);
         });
-        stop.stop();
+        stop();
         (self.flush)();
         if allocator::is_out_of_memory() {
             let _ = rustix::io::write(rustix::stdio::stderr(), allocator::MESSAGE.as_bytes());

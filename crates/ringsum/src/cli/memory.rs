@@ -40,8 +40,8 @@ const THREAD_BYTES: u64 = 1 << 20;
 /// The least memory that a plan accepts, in bytes.
 const PLAN_BYTES_MIN: u64 = 256 << 10;
 
-/// The least limit that is detected, in bytes: with less, nothing would work.
-const DETECTED_BYTES_MIN: u64 = 2 << 20;
+/// The least limit of a run, in bytes: with less, nothing would work.
+const LIMIT_BYTES_MIN: u64 = 2 << 20;
 
 /// An address space of this size is plenty, in bytes: beyond it, `RLIMIT_AS` is no limit.
 const ADDRESS_SPACE_PLENTY: u64 = 4 << 30;
@@ -102,20 +102,24 @@ pub(crate) fn name_bytes(path: &Path) -> usize {
     3 * path.as_os_str().len() + size_of::<ringsum::files::InputFile>()
 }
 
-/// The memory limit of a run over many files that is not explicit: half of what the machine has or the
-/// control group may have, if that is little; and part of the address space, if that is limited.
-pub(crate) fn detect() -> Option<u64> {
+/// The memory limit of a run over many files: the explicit one, or half of what the machine has or the
+/// control group may have, if that is little; but no more than a part of the address space, if that is
+/// limited.
+pub(crate) fn limit(explicit: Option<u64>) -> Option<u64> {
+    let least = explicit.or_else(detect).into_iter().chain(address_space()).min();
+    least.map(|bytes| bytes.max(LIMIT_BYTES_MIN))
+}
+
+fn detect() -> Option<u64> {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(info.mem_unit.into());
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = least_limit(&groups, |path| fs::read_to_string(path).ok());
     let most = machine.min(group.unwrap_or(u64::MAX));
-    let memory = (most < SMALL_BYTES).then(|| (most / 2).saturating_sub(PROCESS_BYTES));
-    let least = memory.into_iter().chain(address_space()).min();
-    least.map(|bytes| bytes.max(DETECTED_BYTES_MIN))
+    (most < SMALL_BYTES).then(|| (most / 2).saturating_sub(PROCESS_BYTES))
 }
 
-/// Whether `RLIMIT_AS` leaves little address space.
+/// `RLIMIT_AS`, if it leaves little address space.
 pub(crate) fn address_space_limit() -> Option<u64> {
     getrlimit(Resource::As).current.filter(|limit| *limit < ADDRESS_SPACE_PLENTY)
 }

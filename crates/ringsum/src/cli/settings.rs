@@ -51,8 +51,10 @@ impl Settings {
             threads.filter(|threads| *threads > 0)
         });
         let explicit = args.memory.map(|bytes| bytes - PROCESS_BYTES);
-        let detected = || if args.reads_many() { memory::detect() } else { None };
-        config.memory.limit_bytes = explicit.or_else(detected);
+        config.memory.limit_bytes = match args.reads_many() {
+            true => memory::limit(explicit),
+            false => explicit,
+        };
         let usage = |what: String| SettingsError::Usage(what);
         config.validate().map_err(|error| usage(error.to_string()))?;
         let shares = Shares::of(config.memory.limit_bytes);

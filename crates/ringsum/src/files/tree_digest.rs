@@ -1,4 +1,4 @@
-//! One digest for a whole tree: `docs/tree-digest.md` says how, so that others can compute it, too.
+//! One digest for a whole tree, as `docs/tree-digest.md` specifies it.
 
 /// What is digested of an entry, besides its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,14 +14,7 @@ pub enum Node<'a> {
     Directory,
     /// A symbolic link, with what it points to.
     Link(&'a [u8]),
-    /// Something without content of its own.
-    Special(Special),
-}
-
-/// What kind of a special file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Special {
-    /// A pipe with a name.
+    /// A FIFO.
     Fifo,
     /// A socket.
     Socket,
@@ -31,7 +24,7 @@ pub enum Special {
     CharDevice,
 }
 
-/// What a digest starts with, so that it is no hash of any file.
+/// The context of key derivation: no tree digest is the hash of a file.
 const CONTEXT: &str = "ringsum 2026-11-21 tree digest 1";
 
 /// Computes the digest of a tree from its entries, in the byte order of their paths, in which a directory
@@ -53,10 +46,10 @@ impl TreeDigest {
             Node::File { is_executable: true, .. } => b'x',
             Node::Directory => b'd',
             Node::Link(_) => b'l',
-            Node::Special(Special::Fifo) => b'p',
-            Node::Special(Special::Socket) => b's',
-            Node::Special(Special::BlockDevice) => b'b',
-            Node::Special(Special::CharDevice) => b'c',
+            Node::Fifo => b'p',
+            Node::Socket => b's',
+            Node::BlockDevice => b'b',
+            Node::CharDevice => b'c',
         };
         self.0.update(&[letter]);
         self.add_bytes(path);
@@ -65,7 +58,7 @@ impl TreeDigest {
                 self.0.update(hash);
             }
             Node::Link(target) => self.add_bytes(target),
-            Node::Directory | Node::Special(_) => {}
+            _ => {}
         }
     }
 
@@ -92,7 +85,7 @@ mod tests {
         digest.add(b"bin", Node::Directory);
         digest.add(b"bin/run", Node::File { hash: &hash, is_executable: true });
         digest.add(b"link", Node::Link(b"bin/run"));
-        digest.add(b"pipe", Node::Special(Special::Fifo));
+        digest.add(b"pipe", Node::Fifo);
         let mut bytes = Vec::new();
         bytes.extend(b"d\x03\0\0\0\0\0\0\0bin");
         bytes.extend(b"x\x07\0\0\0\0\0\0\0bin/run");
@@ -113,8 +106,8 @@ mod tests {
             Node::Directory,
             Node::Link(b""),
             Node::Link(b"x"),
-            Node::Special(Special::Fifo),
-            Node::Special(Special::Socket),
+            Node::Fifo,
+            Node::Socket,
         ];
         let mut seen = std::collections::HashSet::new();
         assert!(seen.insert(TreeDigest::default().finish()));

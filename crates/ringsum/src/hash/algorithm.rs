@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::hash::Hasher as _;
+use std::ops::Deref;
 
 use digest::{DynDigest, Update};
 
@@ -44,10 +45,10 @@ pub enum Algorithm {
 }
 
 /// Length of a BLAKE2b digest unless another is requested, in bytes: that of `b2sum`.
-pub const BLAKE2B_BYTES: u8 = 64;
+pub(crate) const BLAKE2B_BYTES: u8 = 64;
 
 impl Algorithm {
-    /// All algorithms; BLAKE2b with a digest of [`BLAKE2B_BYTES`].
+    /// All algorithms; BLAKE2b with a digest of 64 bytes, as `b2sum` has it.
     pub const ALL: [Algorithm; 14] = [
         Algorithm::Blake3,
         Algorithm::Sha256,
@@ -85,7 +86,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm with that name; BLAKE2b with a digest of [`BLAKE2B_BYTES`].
+    /// The algorithm with that name; BLAKE2b with a digest of 64 bytes, as `b2sum` has it.
     pub fn from_name(name: &str) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
@@ -141,7 +142,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// One or several algorithms, each once, in the order they were added.
+/// One or several algorithms, each once, in the order they were added: a slice of at least one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Algorithms {
     list: [Algorithm; Algorithm::ALL.len()],
@@ -164,7 +165,7 @@ impl From<Algorithm> for Algorithms {
 impl Algorithms {
     /// Adds an algorithm. Returns false if it, or another length of it, is among them already.
     pub fn add(&mut self, algorithm: Algorithm) -> bool {
-        let is_new = self.as_slice().iter().all(|other| other.name() != algorithm.name());
+        let is_new = self.iter().all(|other| other.name() != algorithm.name());
         if is_new {
             // There are as many places as names.
             self.list[usize::from(self.count)] = algorithm;
@@ -173,20 +174,22 @@ impl Algorithms {
         is_new
     }
 
-    /// The algorithms: at least one.
-    pub fn as_slice(&self) -> &[Algorithm] {
-        &self.list[..usize::from(self.count)]
+    pub(crate) fn is_blake3(&self) -> bool {
+        **self == [Algorithm::Blake3]
     }
+}
 
-    /// Whether BLAKE3 is the only one.
-    pub fn is_blake3(&self) -> bool {
-        self.as_slice() == [Algorithm::Blake3]
+impl Deref for Algorithms {
+    type Target = [Algorithm];
+
+    fn deref(&self) -> &[Algorithm] {
+        &self.list[..usize::from(self.count)]
     }
 }
 
 impl fmt::Debug for Algorithms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.as_slice()).finish()
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 

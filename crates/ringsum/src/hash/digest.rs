@@ -123,11 +123,6 @@ enum List {
 }
 
 impl Digests {
-    /// The digest by `algorithm`, if it is among them.
-    pub fn get(&self, algorithm: Algorithm) -> Option<&Digest> {
-        self.iter().find(|digest| digest.algorithm() == algorithm)
-    }
-
     /// The 32-byte BLAKE3 hash, if BLAKE3 is among the algorithms.
     pub fn hash(&self) -> Option<blake3::Hash> {
         self.iter().find_map(Digest::hash)

@@ -4,13 +4,14 @@
 //! [`TreeHasher`] takes blocks in any order, [`OrderedHasher`] any algorithm, [`MultiBuffer`] many short
 //! inputs, and an input that is in memory as a whole takes none of them.
 
-mod algorithm;
-mod digest;
-mod multi_buffer;
+pub(crate) mod algorithm;
+pub(crate) mod digest;
+pub(crate) mod multi_buffer;
 mod ordered_hasher;
 pub(crate) mod tree;
 mod tree_hasher;
 
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,15 +20,13 @@ use std::thread;
 use ::digest::Update;
 use blake3::hazmat;
 use blockring::{
-    BadRange, Block, BoxError, Config, Consumer, EngineKind, Order, Plan, RunOptions, Scanned, Source, Tee,
+    BadRange, Block, BoxError, Config, Consumer, EngineKind, Order, Plan, RunOptions, Source, Tee,
 };
 
-pub use self::algorithm::{Algorithm, Algorithms, BLAKE2B_BYTES};
-pub use self::digest::{Digest, Digests};
-pub use self::multi_buffer::MultiBuffer;
+use self::algorithm::{Algorithm, Algorithms};
+use self::digest::{Digest, Digests};
 pub(crate) use self::ordered_hasher::OrderedHasher;
-use self::tree::is_subtree_size;
-pub use self::tree::{Subtree, Tree, TreeError};
+use self::tree::{Subtree, TreeError, is_subtree_size};
 pub(crate) use self::tree_hasher::TreeHasher;
 
 /// One of BLAKE3's modes.
@@ -184,6 +183,7 @@ pub fn update_from_file(
     config: &Config,
     digests: &mut [&mut (dyn Update + Send)],
 ) -> Result<(), Error> {
+    refuse_null(config)?;
     let source = Source::open(path)?;
     let consumers = digests.len() as u32;
     let run = RunOptions { order: Order::InOrder, consumers, ..RunOptions::default() };
@@ -199,6 +199,13 @@ pub fn update_from_file(
 /// See [`Plan::choose`].
 pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<Plan, Error> {
     let Options { algorithms, config, .. } = options;
+    if run.tee.is_some() {
+        // Without BLAKE3's tree, one thread passes blocks on and hashes them, in order.
+        let workers = if algorithms.is_blake3() { config.io.workers } else { Some(0) };
+        let config = config.clone().with(|config| config.io.workers = workers);
+        let run = RunOptions { order: Order::AnyOrder, ..run.clone() };
+        return Ok(Plan::choose(source, &config, &run)?);
+    }
     let (order, consumers) = if algorithms.is_blake3() {
         // A block that is not a subtree can only be hashed after the one before it.
         let is_subtree = |bytes: u32| is_subtree_size(bytes.into());
@@ -207,30 +214,14 @@ pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<
             false => (Order::InOrder, 0),
         }
     } else {
-        let digests = algorithms.as_slice().len() as u32;
-        let has_blake3 = algorithms.as_slice().contains(&Algorithm::Blake3);
+        let digests = algorithms.len() as u32;
+        let has_blake3 = algorithms.contains(&Algorithm::Blake3);
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
         // One core for each of the others, and one for the reads; BLAKE3 has the rest.
         let rest = if has_blake3 { cores.saturating_sub(digests + 1) } else { 0 };
         (Order::InOrder, digests + rest)
     };
     Ok(Plan::choose(source, config, &RunOptions { order, consumers, ..run.clone() })?)
-}
-
-/// Returns the plan that [`digest_tee`] carries out, for a source that is read
-/// [as a stream](Source::from_stream).
-///
-/// # Errors
-///
-/// See [`Plan::choose`].
-pub fn plan_tee(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<Plan, Error> {
-    let run = RunOptions { order: Order::AnyOrder, ..run.clone() };
-    let config = match options.algorithms.is_blake3() {
-        true => options.config.clone(),
-        // One thread passes blocks on in order.
-        false => options.config.clone().with(|config| config.io.workers = Some(0)),
-    };
-    Ok(Plan::choose(source, &config, &run)?)
 }
 
 /// Returns the digests of a source that is read as `plan` says. `progress` is called with the number of
@@ -245,14 +236,14 @@ pub fn digest_planned(
     options: &Options,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Digests, Error> {
-    refuse_null(plan)?;
+    refuse_null(&options.config)?;
     let Options { mode, algorithms, .. } = options;
     let block_bytes = plan.block_bytes();
     let makes_tree = is_subtree_size(block_bytes);
     let tree = TreeHasher::new(mode);
     // (Offsets of a source that is read from a position do not start at 0.)
     let add_to_tree = |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes)?);
-    if algorithms.is_blake3() && makes_tree && plan.order() == Order::AnyOrder {
+    if algorithms.is_blake3() && makes_tree && !options.config.io.in_order {
         plan.any_order(source, |block| {
             add_to_tree(block)?;
             progress(block.bytes.len() as u64);
@@ -278,8 +269,8 @@ pub fn digest_planned(
     Ok(digests.into_iter().collect())
 }
 
-/// Returns the digests of a stream, all of which goes to `tee` meanwhile. The plan is that of
-/// [`plan_tee`].
+/// Returns the digests of a stream, all of which goes to `tee` meanwhile. The plan must have been made with
+/// [`RunOptions::tee`].
 ///
 /// # Errors
 ///
@@ -296,6 +287,7 @@ pub fn digest_tee(
     tee: &mut Tee,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Digests, Error> {
+    refuse_null(&options.config)?;
     let Options { mode, algorithms, .. } = options;
     if algorithms.is_blake3() {
         let tree = TreeHasher::new(mode);
@@ -315,8 +307,8 @@ pub fn digest_tee(
     Ok(ordered.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
 }
 
-/// Returns the digests of a source, and continues past read errors: `bad` is called with every range that
-/// cannot be read. If there is any, there are no digests. See [`Plan::scan_bad_ranges`] for how it reads.
+/// Returns the digests of a source, or all ranges of it that cannot be read: it continues past read errors,
+/// and calls `bad` with each range as it is found. See [`Plan::scan_bad_ranges`] for how it reads.
 ///
 /// # Errors
 ///
@@ -326,28 +318,61 @@ pub fn digest_scan(
     source: &Source,
     options: &Options,
     progress: &(dyn Fn(u64) + Sync),
-    mut bad: impl FnMut(BadRange),
-) -> Result<Option<Digests>, Error> {
-    refuse_null(plan)?;
+    mut bad: impl FnMut(&BadRange),
+) -> Result<Result<Digests, BadRanges>, Error> {
+    refuse_null(&options.config)?;
     let mut ordered = OrderedHasher::new(&options.mode, &options.algorithms);
-    let mut is_whole = true;
-    let bad_bytes = plan.scan_bad_ranges(source, |scanned| {
+    let mut ranges = BadRanges::default();
+    plan.scan_bad_ranges(source, |scanned| {
         match scanned {
-            Scanned::Block(block) => {
-                if is_whole {
+            Ok(block) => {
+                if ranges.count == 0 {
                     ordered.update(block.bytes);
                 }
                 progress(block.bytes.len() as u64);
             }
-            Scanned::Bad(range) => {
-                is_whole = false;
+            Err(range) => {
                 progress(range.len);
-                bad(range);
+                bad(&range);
+                ranges.add(range);
             }
         }
         Ok(())
     })?;
-    Ok((is_whole && bad_bytes == 0).then(|| ordered.finish()))
+    Ok(if ranges.count == 0 { Ok(ordered.finish()) } else { Err(ranges) })
+}
+
+/// The ranges of a file that cannot be read.
+#[derive(Debug, Default)]
+pub struct BadRanges {
+    /// The first 100,000, in order.
+    pub first: Vec<BadRange>,
+    /// Number of ranges.
+    pub count: u64,
+    /// Number of bytes in them.
+    pub bytes: u64,
+}
+
+/// Most ranges that are kept of one file: 6 MB of memory.
+const BAD_RANGES_MAX: usize = 100_000;
+
+impl BadRanges {
+    /// Adds the next range.
+    fn add(&mut self, range: BadRange) {
+        self.count += 1;
+        self.bytes += range.len;
+        if self.first.len() < BAD_RANGES_MAX {
+            self.first.push(range);
+        }
+    }
+}
+
+impl fmt::Display for BadRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadRanges { count, bytes, .. } = self;
+        let ranges = if *count == 1 { "range" } else { "ranges" };
+        write!(f, "{bytes} bytes in {count} {ranges} cannot be read, so it has no hash")
+    }
 }
 
 /// Returns the chaining value of a range of `source` that is a subtree of its BLAKE3 hash: `range` starts
@@ -366,9 +391,9 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
     let options = Options { algorithms: Algorithms::default(), ..options.clone() };
     let run = RunOptions { range: Some(range.clone()), ..RunOptions::default() };
     let plan = plan(source, &options, &run)?;
-    refuse_null(&plan)?;
+    refuse_null(&options.config)?;
     // (A measured setting may have any block size.)
-    let makes_tree = plan.order() == Order::AnyOrder && is_subtree_size(plan.block_bytes());
+    let makes_tree = !options.config.io.in_order && is_subtree_size(plan.block_bytes());
     if makes_tree && plan.block_bytes() < len {
         let tree = TreeHasher::of_range(&options.mode, &range);
         plan.any_order(source, |block| Ok(tree.update(block.offset, block.bytes)?))?;
@@ -382,9 +407,9 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
     Ok(Subtree::finish(range.start, len, &hasher))
 }
 
-fn refuse_null(plan: &Plan) -> Result<(), Error> {
-    match plan.engine() {
-        EngineKind::Null => Err(Error::NothingRead),
+fn refuse_null(config: &Config) -> Result<(), Error> {
+    match config.io.engine {
+        Some(EngineKind::Null) => Err(Error::NothingRead),
         _ => Ok(()),
     }
 }
@@ -414,7 +439,6 @@ fn update_in_order<U: Update + Send + ?Sized>(
     others: Option<(u32, &ConsumeAny<'_>)>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Error> {
-    refuse_null(plan)?;
     let threads = plan.consumers().saturating_sub(others.map_or(0, |(threads, _)| threads));
     let mut consumers: Vec<_> = shared_out(digests, threads as usize)
         .into_iter()

@@ -163,7 +163,7 @@ impl MultiBuffer {
 
     /// The longest input that is faster so than by itself, in bytes: 48 KiB with AVX-512, 12 KiB with AVX2, 0 without
     /// either.
-    pub fn input_bytes_max(&self) -> usize {
+    pub(crate) fn input_bytes_max(&self) -> usize {
         self.kernel.map_or(0, Kernel::input_bytes_max)
     }
 

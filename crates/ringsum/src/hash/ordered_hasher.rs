@@ -21,7 +21,7 @@ pub(crate) struct OrderedHasher {
 
 impl OrderedHasher {
     pub(crate) fn new(mode: &Mode, algorithms: &Algorithms) -> OrderedHasher {
-        let hashers = algorithms.as_slice().iter();
+        let hashers = algorithms.iter();
         let hashers = hashers.map(|algorithm| AlgorithmHasher::new(*algorithm, mode));
         OrderedHasher { hashers: hashers.collect(), next: 0, early: BTreeMap::new() }
     }

@@ -1,8 +1,7 @@
-//! The settings that `ringbench tune` measured: the file that keeps them, and which of them still hold.
+//! Settings that `ringbench tune` measured: the file that keeps them, and which of them still apply.
 //!
-//! The file has an entry for each device. An entry counts for the device and the kernel that it was
-//! measured with, and for no other. Nothing here looks at the environment; what a plan makes of a setting is
-//! `blockring`'s business ([`Tunings`]).
+//! The file has one entry per device. An entry applies to the device and the kernel that it was measured
+//! with. Nothing here reads the environment; whether a setting suits a source is for `blockring` to decide.
 
 mod device;
 
@@ -14,99 +13,90 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use blockring::{BLOCK_BYTES_MAX, QUEUE_DEPTH_MAX, EngineKind, POOL_THREADS_MAX, Tuning, Tunings};
+use blockring::{Config, EngineKind, Tuning};
 use rustix::fs::{FlockOperation, OFlags, flock};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
-pub use device::DeviceId;
-
+pub use self::device::DeviceId;
 use crate::hash::tree::is_subtree_size;
 
-/// What the file says that it is.
+/// The value of the file's `format`.
 const FORMAT: &str = "ringsum-tuned";
 
-/// The one version that there is.
+/// The only version of the format so far.
 const VERSION: u64 = 1;
 
-/// Largest file that is read, in bytes: an entry has some 400.
+/// Largest file that is read, in bytes. An entry has about 400.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The setting that was measured best on one device.
-#[derive(Debug, Clone, PartialEq)]
+/// The best setting measured on one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// The device.
+    #[serde(flatten)]
     pub device: DeviceId,
-    /// The kernel, as `uname -r` has it: see [`kernel_release`].
+    /// The kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// The day, as YYYY-MM-DD.
+    /// The day, such as 2026-11-21.
     pub date: String,
-    /// The file system that the measured file was on, or "a block device".
+    /// The file system of the measured file, or "a block device".
     pub file_system: String,
     /// [`EngineKind::IoUring`], [`EngineKind::Libaio`] or [`EngineKind::Pool`].
+    #[serde(serialize_with = "engine_name", deserialize_with = "engine_of_name")]
     pub engine: EngineKind,
-    /// Threads of the engine `pool`, where they were measured.
+    /// Threads of the engine `pool`, if they were measured.
     pub pool_threads: Option<u32>,
-    /// Bytes of a block: 2^k, at least 1 KiB and at most [`BLOCK_BYTES_MAX`].
+    /// Bytes of a block: a power of two, at least 1 KiB.
     pub block_bytes: u32,
     /// Requests in flight.
     pub depth: u32,
     /// Bytes per second with this setting.
     pub bytes_per_s: f64,
-    /// Bytes per second with what is built in, measured beside it.
+    /// Bytes per second with the built-in setting, measured in the same session.
     pub built_in_bytes_per_s: f64,
 }
 
-/// Why settings cannot be had or kept.
+/// Why settings cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunedError {
-    /// There is no device whose setting it could be.
+    /// The device number is not that of a block device.
     #[error(
-        "number {major}:{minor} is that of no block device: {why}; settings are kept for devices, so name \
-         one, or a file on a file system that has one to itself"
+        "{number} is not the number of a block device: {why}; settings are kept per device: name a device, \
+         or a file on a file system that has a device of its own"
     )]
     NoDevice {
-        /// Its number.
-        major: u32,
-        /// The other half of it.
-        minor: u32,
+        /// `MAJOR:MINOR`.
+        number: String,
         /// How that is known.
-        why: String,
+        why: &'static str,
     },
-    /// The file or its folder.
-    #[error("{}: {doing}: {error}", .path.display())]
+    /// A system call on the file or its folder failed.
+    #[error("{}: {operation}: {error}", .path.display())]
     Io {
-        /// What it is about.
+        /// The file.
         path: PathBuf,
-        /// What was tried.
-        doing: &'static str,
-        /// What the kernel said.
+        /// The operation that failed.
+        operation: &'static str,
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The file is not what this module writes.
-    #[error("{}: it has no settings that can be read: {what}; repair it, or remove it", .path.display())]
-    Damaged {
+    /// The file is damaged, or of another format or version.
+    #[error("{}: {what}; repair the file or remove it", .path.display())]
+    Content {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         what: String,
     },
-    /// The file was written by another version.
-    #[error("{}: it is of version {version}, and this program knows version 1", .path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// What it says.
-        version: u64,
-    },
-    /// An entry that no reader would take.
-    #[error("such a setting cannot be kept: {0}")]
+    /// The new entry is invalid.
+    #[error("invalid setting: {0}")]
     Entry(String),
 }
 
-/// Where the settings of a user are: `$XDG_CONFIG_HOME/ringsum/tuned.json`, or `~/.config/ringsum/tuned.json`.
-/// A value that is no absolute path counts as none, as the XDG specification has it. `None`: there is
-/// neither.
+/// The user's settings: `$XDG_CONFIG_HOME/ringsum/tuned.json`, or `~/.config/ringsum/tuned.json`. As the XDG
+/// specification says, a variable that is not an absolute path is ignored. `None` if both are.
 pub fn default_path(xdg_config_home: Option<&OsStr>, home: Option<&OsStr>) -> Option<PathBuf> {
     let absolute = |value: &&OsStr| Path::new(value).is_absolute();
     let config = match xdg_config_home.filter(absolute) {
@@ -116,86 +106,59 @@ pub fn default_path(xdg_config_home: Option<&OsStr>, home: Option<&OsStr>) -> Op
     Some(config.join("ringsum/tuned.json"))
 }
 
-/// The kernel that runs, as `uname -r` has it.
-pub fn kernel_release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
-}
-
-/// All entries of a file; none where there is no such file.
+/// All entries of a file; none if there is no file.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is no file of settings of this version.
+/// The file cannot be read, or is not a file of settings of this version.
 pub fn load(path: &Path) -> Result<Vec<Entry>, TunedError> {
-    match read(path)? {
-        Some((_, entries)) => Ok(entries),
-        None => Ok(Vec::new()),
-    }
+    Ok(read(path)?.1)
 }
 
-/// Puts `entry` in the place of that of the same device, and leaves those of others as they are. The file
-/// is replaced as a whole, or not at all; folders are made as needed.
+/// Replaces the entry of `device`, or removes it. Other entries stay as they are. The file is replaced
+/// atomically; its folder is created if necessary.
 ///
 /// # Errors
 ///
-/// As for [`load`]: a file that cannot be understood is never written over. It cannot be written; or no
-/// reader would take the entry.
-pub fn save(path: &Path, entry: &Entry) -> Result<(), TunedError> {
-    entry.check().map_err(TunedError::Entry)?;
-    change(path, &entry.device, Some(entry.to_json()))
-}
-
-/// Takes away the entry of a device, if there is one.
-///
-/// # Errors
-///
-/// As for [`save`].
-pub fn remove(path: &Path, device: &DeviceId) -> Result<(), TunedError> {
-    match load(path)? {
-        entries if device.position(entries.iter().map(|entry| &entry.device)).is_some() => {
-            change(path, device, None)
-        }
-        _ => Ok(()),
+/// Those of [`load`]: a file that cannot be parsed is never overwritten. The file cannot be written; or
+/// `entry` is invalid.
+pub fn update(path: &Path, device: &DeviceId, entry: Option<&Entry>) -> Result<(), TunedError> {
+    entry.map_or(Ok(()), Entry::check).map_err(TunedError::Entry)?;
+    if entry.is_none() && position(&load(path)?, device).is_none() {
+        return Ok(());
     }
-}
-
-/// Puts `new` in the place of the entry of `device`.
-fn change(path: &Path, device: &DeviceId, new: Option<Value>) -> Result<(), TunedError> {
-    // What a link in its place leads to is what is kept.
+    // A symbolic link stays; the file that it leads to is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let fail = |doing| move |error| TunedError::Io { path: path.clone(), doing, error };
+    let fail = |operation| move |error| TunedError::Io { path: path.clone(), operation, error };
     let folder = path.parent().filter(|folder| *folder != "").unwrap_or(Path::new("."));
-    // As the XDG specification wants its folders.
+    // The mode that the XDG specification asks for.
     let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(folder).map_err(fail("making its folder"))?;
-    let folder = File::open(folder).map_err(fail("opening its folder"))?;
-    // Two at once would lose one of two entries. Where the file system has no locks, so be it.
+    builder.recursive(true).mode(0o700).create(folder).map_err(fail("create folder"))?;
+    let folder = File::open(folder).map_err(fail("open folder"))?;
+    // Against a second writer, whose entry would be lost. Some file systems have no locks.
     let _ = flock(&folder, FlockOperation::LockExclusive);
-    let (mut document, entries) = read(path)?.unwrap_or_else(|| (empty(), Vec::new()));
-    let place = device.position(entries.iter().map(|old| &old.device));
-    if let Some(Value::Array(devices)) = document.get_mut("devices") {
-        let old = place.filter(|place| *place < devices.len());
-        match (old, new) {
-            (Some(old), Some(new)) => devices[old] = new,
-            (Some(old), None) => _ = devices.remove(old),
-            (None, Some(new)) => devices.push(new),
-            (None, None) => {}
-        }
+    let (mut document, entries) = read(path)?;
+    let devices = &mut document.devices;
+    let new = entry.map(serde_json::to_value).transpose();
+    let new = new.map_err(|error| TunedError::Entry(error.to_string()))?;
+    match (position(&entries, device), new) {
+        (Some(old), Some(new)) => devices[old] = new,
+        (Some(old), None) => _ = devices.remove(old),
+        (None, new) => devices.extend(new),
     }
-    let text = format!("{:#}\n", Value::Object(document));
-    replace(path, text.as_bytes(), &folder).map_err(fail("writing it"))
+    let text = format!("{:#}\n", serde_json::json!(document));
+    replace(path, text.as_bytes(), &folder).map_err(fail("write"))
 }
 
-/// The entry that holds for `device` under `kernel`. `None`: there is none for it. An error: there is one, and
-/// why it does not hold.
+/// The entry that applies to `device` under `kernel`. `None` if the device has no entry; an error if its
+/// entry does not apply, with the reason.
 pub fn applicable<'e>(
     entries: &'e [Entry],
     kernel: &str,
     device: &DeviceId,
 ) -> Option<Result<&'e Entry, String>> {
-    let of_device = device.position(entries.iter().map(|entry| &entry.device));
-    let of_number = || entries.iter().position(|entry| entry.device.has_number_of(device));
-    let entry = &entries[of_device.or_else(of_number)?];
+    let same_number = || entries.iter().position(|entry| entry.device.has_number_of(device));
+    let entry = &entries[position(entries, device).or_else(same_number)?];
     let why = match entry.device.difference(device) {
         Some(difference) => format!("on another device ({difference})"),
         None if entry.kernel != kernel => {
@@ -203,34 +166,33 @@ pub fn applicable<'e>(
         }
         None => return Some(Ok(entry)),
     };
-    Some(Err(format!("measured on {} {why}: `ringbench tune` measures again", entry.date)))
+    Some(Err(format!("measured on {} {why}: run `ringbench tune` again", entry.date)))
 }
 
-/// The settings in the file at `path`, for [`Config::tuned`](blockring::Config::tuned). The file is read
-/// once, when a plan first asks; that it cannot be, is a reason in the plan and no error.
-pub fn tunings(path: PathBuf) -> Tunings {
+/// The settings in the file at `path`, for [`RunOptions::tuning`](blockring::RunOptions::tuning). The file
+/// is read at the first call; if that fails, the error is a reason in the plan and nothing else.
+pub fn tunings(path: PathBuf) -> impl Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync {
     let entries = OnceLock::new();
     let kernel = OnceLock::new();
     let known = Mutex::new(BTreeMap::new());
-    Tunings::new(move |device| {
+    move |device| {
         let entries = match entries.get_or_init(|| load(&path).map_err(|error| error.to_string())) {
             Ok(entries) if entries.is_empty() => return None,
             Ok(entries) => entries,
             Err(why) => return Some(Err(why.clone())),
         };
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let find = || {
-            let kernel = kernel.get_or_init(kernel_release);
-            let found = applicable(entries, kernel, &DeviceId::of(device).ok()?)?;
+            let uname = || rustix::system::uname().release().to_string_lossy().into_owned();
+            let found = applicable(entries, kernel.get_or_init(uname), &DeviceId::of(device).ok()?)?;
             Some(found.map(Entry::tuning))
         };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(device).or_insert_with(find).clone()
-    })
+    }
 }
 
 impl Entry {
-    /// The setting as a plan takes it.
-    pub fn tuning(&self) -> Tuning {
+    fn tuning(&self) -> Tuning {
         Tuning {
             engine: self.engine,
             pool_threads: self.pool_threads,
@@ -240,180 +202,110 @@ impl Entry {
         }
     }
 
-    /// What is wrong with it, if anything: what is in a file may be shown on a terminal, and hashing relies
-    /// on blocks that are subtrees.
+    /// What is wrong with it, if anything. Its texts may be printed on a terminal, and hashing relies on
+    /// blocks that are subtrees.
     fn check(&self) -> Result<(), String> {
         let device = &self.device;
-        let optional = [&device.model, &device.unique];
-        let texts = [&self.kernel, &self.date, &self.file_system];
-        let mut texts = texts.into_iter().chain(optional.into_iter().flatten());
-        let rates = [self.bytes_per_s, self.built_in_bytes_per_s];
-        let is_block =
-            self.block_bytes <= BLOCK_BYTES_MAX && is_subtree_size(self.block_bytes.into());
-        let rules = [
-            (!texts.any(|text| text.chars().any(char::is_control)), "a control character"),
-            (is_date(&self.date), "date"),
-            (
-                matches!(self.engine, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool),
-                "engine",
-            ),
-            (is_block, "block_bytes"),
-            ((1..=QUEUE_DEPTH_MAX).contains(&self.depth), "depth"),
-            (self.pool_threads.is_none_or(|n| (1..=POOL_THREADS_MAX).contains(&n)), "pool_threads"),
-            (rates.iter().all(|rate| rate.is_finite() && *rate >= 0.0), "a rate"),
-        ];
-        match rules.into_iter().find(|(is_right, _)| !is_right) {
-            Some((_, what)) => Err(format!("{what} is out of its range")),
-            None => Ok(()),
+        let texts = [&self.kernel, &self.date, &self.file_system].into_iter();
+        let mut texts = texts.chain(device.model.iter()).chain(device.unique.iter());
+        if texts.any(|text| text.chars().any(char::is_control)) {
+            return Err("a text has control characters".to_owned());
         }
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "number": self.device.number(),
-            "model": self.device.model,
-            "sectors": self.device.sectors,
-            "unique": self.device.unique,
-            "kernel": self.kernel,
-            "date": self.date,
-            "file_system": self.file_system,
-            "engine": self.engine.name(),
-            "pool_threads": self.pool_threads,
-            "block_bytes": self.block_bytes,
-            "depth": self.depth,
-            "bytes_per_s": self.bytes_per_s,
-            "built_in_bytes_per_s": self.built_in_bytes_per_s,
-        })
-    }
-
-    fn from_json(value: &Value) -> Result<Entry, String> {
-        let wrong = |key: &str| format!("{key} is missing, or is not what it should be");
-        let text = |key: &str| value[key].as_str().map(str::to_owned).ok_or_else(|| wrong(key));
-        let number = |key: &str| value[key].as_u64().ok_or_else(|| wrong(key));
-        let small = |key: &str| number(key).and_then(|n| n.try_into().map_err(|_| wrong(key)));
-        let rate = |key: &str| value[key].as_f64().ok_or_else(|| wrong(key));
-        let or_none = |key: &str| match &value[key] {
-            Value::Null => Ok(None),
-            _ => text(key).map(Some),
-        };
-        let (major, minor) =
-            device::parse_number(&text("number")?).ok_or_else(|| wrong("number"))?;
-        let engine = text("engine")?;
-        let engine = EngineKind::ALL.into_iter().find(|kind| kind.name() == engine);
-        let entry = Entry {
-            device: DeviceId {
-                major,
-                minor,
-                model: or_none("model")?,
-                sectors: number("sectors")?,
-                unique: or_none("unique")?,
-            },
-            kernel: text("kernel")?,
-            date: text("date")?,
-            file_system: text("file_system")?,
-            engine: engine.ok_or_else(|| wrong("engine"))?,
-            pool_threads: match &value["pool_threads"] {
-                Value::Null => None,
-                _ => Some(small("pool_threads")?),
-            },
-            block_bytes: small("block_bytes")?,
-            depth: small("depth")?,
-            bytes_per_s: rate("bytes_per_s")?,
-            built_in_bytes_per_s: rate("built_in_bytes_per_s")?,
-        };
-        entry.check().map(|()| entry)
+        if !matches!(self.engine, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool) {
+            return Err(format!("the engine {} is never measured", self.engine));
+        }
+        if !is_subtree_size(self.block_bytes.into()) {
+            return Err("block_bytes is not a power of two of at least 1024".to_owned());
+        }
+        let is_rate = |rate: &f64| rate.is_finite() && *rate >= 0.0;
+        if ![self.bytes_per_s, self.built_in_bytes_per_s].iter().all(is_rate) {
+            return Err("a rate is negative or not a number".to_owned());
+        }
+        let config = Config::default().with(|config| {
+            config.io.block_bytes = Some(self.block_bytes);
+            config.io.queue_depth = Some(self.depth);
+            config.io.pool_threads = self.pool_threads;
+        });
+        config.validate().map_err(|error| error.to_string())
     }
 }
 
-/// Whether a text looks like YYYY-MM-DD.
-fn is_date(text: &str) -> bool {
-    let has = |(i, byte): (usize, u8)| match i {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    };
-    text.len() == 10 && text.bytes().enumerate().all(has)
+fn engine_name<S: Serializer>(engine: &EngineKind, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(engine.name())
 }
 
-fn empty() -> Map<String, Value> {
-    let document = [
-        ("format".to_owned(), FORMAT.into()),
-        ("version".to_owned(), VERSION.into()),
-        ("devices".to_owned(), Value::Array(Vec::new())),
-    ];
-    document.into_iter().collect()
+fn engine_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<EngineKind, D::Error> {
+    let name = String::deserialize(from)?;
+    let engine = EngineKind::ALL.into_iter().find(|kind| kind.name() == name);
+    engine.ok_or_else(|| serde::de::Error::custom(format!("no engine {name:?}")))
 }
 
-/// A whole document, and its entries in their order.
-type Parsed = (Map<String, Value>, Vec<Entry>);
+fn position(entries: &[Entry], device: &DeviceId) -> Option<usize> {
+    device.position(entries.iter().map(|entry| &entry.device))
+}
 
-/// What is in a file; `None` where there is none.
-fn read(path: &Path) -> Result<Option<Parsed>, TunedError> {
+/// The whole file. Entries are kept as they are written, with keys that this version does not know.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    format: String,
+    version: u64,
+    devices: Vec<Value>,
+}
+
+/// Reads the file, and parses its entries in their order. No file is an empty one.
+fn read(path: &Path) -> Result<(Document, Vec<Entry>), TunedError> {
+    use io::ErrorKind::{NotADirectory, NotFound};
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // A file where a folder should be: nothing can be there.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
+            let format = FORMAT.to_owned();
+            return Ok((Document { format, version: VERSION, devices: Vec::new() }, Vec::new()));
+        }
         Err(error) => {
-            return Err(TunedError::Io { path: path.to_owned(), doing: "reading it", error });
+            return Err(TunedError::Io { path: path.to_owned(), operation: "read", error });
         }
     };
-    parse(&bytes).map(Some).map_err(|fault| match fault {
-        Fault::Version(version) => TunedError::Version { path: path.to_owned(), version },
-        Fault::Damaged(what) => TunedError::Damaged { path: path.to_owned(), what },
-    })
+    parse(&bytes).map_err(|what| TunedError::Content { path: path.to_owned(), what })
 }
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    // A FIFO in its place must not hang us.
+    // A FIFO must not block the open.
     let nonblock = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
-    let mut bytes = Vec::with_capacity(metadata.len().min(FILE_BYTES_MAX) as usize + 1);
+    let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What is wrong with the content of a file.
-#[derive(Debug, PartialEq)]
-enum Fault {
-    Version(u64),
-    Damaged(String),
-}
-
-fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
-    let damaged = |what: &str| Fault::Damaged(what.to_owned());
+fn parse(bytes: &[u8]) -> Result<(Document, Vec<Entry>), String> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(damaged("it is longer than 1 MiB"));
+        return Err("longer than 1 MiB".to_owned());
     }
-    let document: Map<String, Value> =
-        serde_json::from_slice(bytes).map_err(|error| Fault::Damaged(error.to_string()))?;
-    if document.get("format").and_then(Value::as_str) != Some(FORMAT) {
-        return Err(damaged("its format is not \"ringsum-tuned\""));
+    let damaged = |error| format!("not a file of settings: {error}");
+    let document: Document = serde_json::from_slice(bytes).map_err(damaged)?;
+    if document.format != FORMAT {
+        return Err(format!("its format is not \"{FORMAT}\""));
     }
-    match document.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => {}
-        Some(version) => return Err(Fault::Version(version)),
-        None => return Err(damaged("its version is no number")),
+    if document.version != VERSION {
+        let version = document.version;
+        return Err(format!("its version is {version}, and this program reads version {VERSION}"));
     }
-    let devices = document.get("devices").and_then(Value::as_array);
-    let entries = devices.ok_or_else(|| damaged("it has no list of devices"))?.iter();
-    let entries: Result<_, _> = entries
-        .enumerate()
-        .map(|(i, entry)| {
-            Entry::from_json(entry).map_err(|what| Fault::Damaged(format!("device {i}: {what}")))
-        })
-        .collect();
+    let entry = |(i, value): (usize, &Value)| {
+        let entry = Entry::deserialize(value).map_err(|error| error.to_string());
+        let checked = entry.and_then(|entry: Entry| entry.check().map(|()| entry));
+        checked.map_err(|what| format!("device {i}: {what}"))
+    };
+    let entries: Result<_, _> = document.devices.iter().enumerate().map(entry).collect();
     entries.map(|entries| (document, entries))
 }
 
-/// Puts a new file in the place of the old one, with the permissions that the old one has, or for its owner
-/// only: either is there, whole, whatever happens.
+/// Replaces a file atomically. Its permissions stay; a new file is for its owner only.
 fn replace(path: &Path, bytes: &[u8], folder: &File) -> io::Result<()> {
     let new = path.with_extension(format!("json.{}.new", std::process::id()));
-    // What a process of this number left behind when it was ended.
+    // A killed process with this number may have left one.
     let _ = fs::remove_file(&new);
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
     let written = written.and_then(|mut file| {
@@ -423,12 +315,11 @@ fn replace(path: &Path, bytes: &[u8], folder: &File) -> io::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    let replaced = written.and_then(|()| fs::rename(&new, path));
-    if replaced.is_err() {
+    if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
         let _ = fs::remove_file(&new);
+        return Err(error);
     }
-    replaced?;
-    // Where folders cannot be synced, the rename will be on the disk in its time.
+    // Some file systems cannot sync a folder.
     let _ = folder.sync_all();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Entries that are written and read again, files that are none, and devices that are made up.
+//! Entries written and read back, damaged files, and invented devices.
 
 use std::os::unix::fs::symlink;
 
@@ -6,8 +6,7 @@ use super::*;
 
 fn device(minor: u32, unique: Option<&str>) -> DeviceId {
     DeviceId {
-        major: 8,
-        minor,
+        number: format!("8:{minor}"),
         model: Some("FAST 9000".to_owned()),
         sectors: 1000,
         unique: unique.map(str::to_owned),
@@ -29,13 +28,17 @@ fn entry(device: DeviceId) -> Entry {
     }
 }
 
+fn save(path: &Path, entry: &Entry) -> Result<(), TunedError> {
+    update(path, &entry.device, Some(entry))
+}
+
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// Whatever the umask is.
+/// Whatever the umask.
 #[test]
-fn it_is_for_its_owner_unless_somebody_said_otherwise() {
+fn a_new_file_is_private_and_an_old_one_keeps_its_mode() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("a/b/tuned.json");
@@ -50,7 +53,7 @@ fn it_is_for_its_owner_unless_somebody_said_otherwise() {
 }
 
 #[test]
-fn what_is_saved_is_loaded_and_others_stay() {
+fn a_saved_entry_is_loaded_and_others_stay() {
     let folder = folder();
     let path = folder.path().join("a/b/tuned.json");
     assert_eq!(load(&path).expect("no file"), []);
@@ -63,12 +66,12 @@ fn what_is_saved_is_loaded_and_others_stay() {
     assert_eq!(load(&path).expect("both"), [first.clone(), second.clone()]);
     // The same device, larger; and with another number.
     for (minor, sectors) in [(16, 2000), (32, 2000)] {
-        let now = DeviceId { minor, sectors, ..second.device.clone() };
+        let now = DeviceId { number: format!("8:{minor}"), sectors, ..second.device.clone() };
         let now = Entry { device: now, depth: minor, ..second.clone() };
         save(&path, &now).expect("saved");
         assert_eq!(load(&path).expect("both"), [first.clone(), now]);
     }
-    // That number, with another device.
+    // Another device with that number.
     let other = Entry { device: device(32, Some("W3")), ..first.clone() };
     save(&path, &other).expect("saved");
     let entries = load(&path).expect("three");
@@ -78,28 +81,28 @@ fn what_is_saved_is_loaded_and_others_stay() {
 }
 
 #[test]
-fn what_is_removed_is_gone_and_others_stay() {
+fn a_removed_entry_is_gone_and_others_stay() {
     let folder = folder();
     let path = folder.path().join("tuned.json");
-    remove(&path, &device(1, None)).unwrap();
+    update(&path, &device(1, None), None).unwrap();
     assert!(!path.exists(), "there was nothing to remove");
     for minor in [1, 2] {
         save(&path, &entry(device(minor, None))).unwrap();
     }
-    remove(&path, &device(3, None)).unwrap();
+    update(&path, &device(3, None), None).unwrap();
     assert_eq!(load(&path).unwrap().len(), 2);
-    remove(&path, &device(1, None)).unwrap();
+    update(&path, &device(1, None), None).unwrap();
     assert_eq!(load(&path).unwrap(), [entry(device(2, None))]);
 }
 
 #[test]
-fn what_others_wrote_into_it_stays() {
+fn unknown_keys_and_a_symbolic_link_stay() {
     let folder = folder();
     let path = folder.path().join("tuned.json");
     save(&path, &entry(device(0, None))).expect("saved");
     let text = fs::read_to_string(&path).expect("text");
     fs::write(&path, text.replace("\"depth\"", "\"note\": \"mine\",\n\"depth\"")).expect("it");
-    // Kept elsewhere, and linked to.
+    // Through a symbolic link.
     let link = folder.path().join("link");
     symlink(&path, &link).expect("a link");
     save(&link, &entry(device(1, None))).expect("saved");
@@ -109,7 +112,7 @@ fn what_others_wrote_into_it_stays() {
 }
 
 #[test]
-fn what_is_no_file_of_settings_is_named_and_left_as_it_is() {
+fn a_damaged_file_is_reported_and_left_alone() {
     let folder = folder();
     let path = folder.path().join("tuned.json");
     save(&path, &entry(device(0, None))).expect("saved");
@@ -120,24 +123,23 @@ fn what_is_no_file_of_settings_is_named_and_left_as_it_is() {
     };
     let cases = [
         (String::new(), "EOF"),
-        ("[]".to_owned(), "invalid type"),
-        ("{}".to_owned(), "format is not"),
+        ("[]".to_owned(), "missing field"),
+        ("{}".to_owned(), "missing field `format`"),
         (good[..good.len() / 2].to_owned(), "EOF"),
         (changed("ringsum-tuned", "other"), "format is not"),
-        (changed("\"version\": 1", "\"version\": 2"), "of version 2, and this program knows"),
-        (changed("\"version\": 1", "\"version\": \"1\""), "version is no number"),
-        (changed("\"devices\"", "\"disks\""), "no list of devices"),
-        (changed("\"depth\": 24", "\"depth\": 0"), "device 0: depth is out of its range"),
-        (changed("\"depth\": 24", "\"depth\": 4294967297"), "depth is missing"),
-        (changed("1048576", "1048577"), "block_bytes is out of its range"),
-        (changed("1048576", "512"), "block_bytes is out of its range"),
-        (changed("1048576", "134217728"), "block_bytes is out of its range"),
-        (changed("\"pool\"", "\"mmap\""), "engine is out of its range"),
-        (changed("\"pool\"", "\"aio\""), "engine is missing"),
-        (changed("\"pool_threads\": 16", "\"pool_threads\": 0"), "pool_threads is out"),
-        (changed("8:0", "8"), "number is missing"),
-        (changed("2026-11-21", "last\\u001b[2J"), "a control character"),
-        (changed("2026-11-21", "yesterday"), "date is out of its range"),
+        (changed("\"version\": 1", "\"version\": 2"), "its version is 2, and this program reads"),
+        (changed("\"version\": 1", "\"version\": \"1\""), "invalid type: string"),
+        (changed("\"devices\"", "\"disks\""), "missing field `devices`"),
+        (changed("\"depth\": 24", "\"depth\": 0"), "device 0: queue_depth is 0, and must be"),
+        (changed("\"depth\": 24", "\"depth\": 4294967297"), "invalid value"),
+        (changed("\"depth\": 24", "\"deep\": 24"), "device 0: missing field `depth`"),
+        (changed("1048576", "1048577"), "block_bytes is not a power of two"),
+        (changed("1048576", "512"), "block_bytes is not a power of two"),
+        (changed("1048576", "134217728"), "block_bytes is 134217728, and must be"),
+        (changed("\"pool\"", "\"mmap\""), "the engine mmap is never measured"),
+        (changed("\"pool\"", "\"aio\""), "no engine \"aio\""),
+        (changed("\"pool_threads\": 16", "\"pool_threads\": 0"), "pool_threads is 0"),
+        (changed("2026-11-21", "last\\u001b[2J"), "control characters"),
         (" ".repeat(FILE_BYTES_MAX as usize + 1), "longer than 1 MiB"),
     ];
     for (content, part) in cases {
@@ -147,17 +149,17 @@ fn what_is_no_file_of_settings_is_named_and_left_as_it_is() {
             assert!(text.contains(part) && text.contains("tuned.json"), "{part}: {text}");
         }
         assert!(fs::read_to_string(&path).expect("text") == content, "written over: {part}");
-        let Some(Err(why)) = tunings(path.clone()).find(1) else { panic!("{part}") };
+        let Some(Err(why)) = tunings(path.clone())(1) else { panic!("{part}") };
         assert!(why.contains(part), "{why}");
     }
     fs::remove_file(&path).expect("removed");
     fs::create_dir(&path).expect("a folder in its place");
     let text = save(&path, &entry(device(1, None))).expect_err("a folder").to_string();
-    assert!(text.contains("no regular file"), "{text}");
+    assert!(text.contains("not a regular file"), "{text}");
 }
 
 #[test]
-fn an_entry_that_no_reader_would_take_is_not_written() {
+fn an_invalid_entry_is_not_written() {
     let folder = folder();
     let path = folder.path().join("tuned.json");
     let good = || entry(device(0, None));
@@ -165,7 +167,7 @@ fn an_entry_that_no_reader_would_take_is_not_written() {
         (Entry { block_bytes: 3 << 10, ..good() }, "block_bytes"),
         (Entry { bytes_per_s: f64::NAN, ..good() }, "a rate"),
         (Entry { engine: EngineKind::Pread, ..good() }, "engine"),
-        (Entry { kernel: "6\n".to_owned(), ..good() }, "control character"),
+        (Entry { kernel: "6\n".to_owned(), ..good() }, "control characters"),
     ];
     for (entry, part) in cases {
         let text = save(&path, &entry).expect_err(part).to_string();
@@ -175,7 +177,7 @@ fn an_entry_that_no_reader_would_take_is_not_written() {
 }
 
 #[test]
-fn an_entry_holds_for_its_device_and_its_kernel_only() {
+fn an_entry_applies_to_its_device_and_kernel_only() {
     let plain = device(0, None);
     let unique = device(0, Some("W1"));
     let cases = [
@@ -201,7 +203,7 @@ fn an_entry_holds_for_its_device_and_its_kernel_only() {
         ("one with an identity now", &plain, unique.clone(), "6.18.0", Err("none then, W1")),
     ];
     for (what, measured, now, kernel, expected) in cases {
-        // Another's entry comes first, and does not matter.
+        // After the entry of another device.
         let entries = [entry(device(99, Some("W9"))), entry(measured.clone())];
         match (applicable(&entries, kernel, &now), expected) {
             (Some(Ok(found)), Ok(true)) => assert_eq!(found, &entries[1], "{what}"),
@@ -212,7 +214,7 @@ fn an_entry_holds_for_its_device_and_its_kernel_only() {
             (found, _) => panic!("{what}: {found:?}"),
         }
     }
-    // Two disks whose numbers have changed places; and two that say the same of themselves.
+    // Two disks that swapped numbers, and two with the same identity.
     for (first, second, now, place) in [("A", "B", 0, 1), ("B", "A", 16, 0), ("B", "B", 16, 1)] {
         let entries = [entry(device(0, Some(first))), entry(device(16, Some(second)))];
         let found = applicable(&entries, "6.18.0", &device(now, Some("B")));
@@ -220,7 +222,7 @@ fn an_entry_holds_for_its_device_and_its_kernel_only() {
     }
 }
 
-/// A folder that looks like sysfs, with these files.
+/// A folder in the form of sysfs, with these files.
 fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = folder();
     for (path, content) in files {
@@ -237,7 +239,7 @@ fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_device_is_known_by_what_sysfs_says_of_its_disk() {
+fn a_device_is_identified_by_sysfs() {
     let root = sysfs(&[
         ("sda/dev", "8:0\n"),
         ("sda/size", "1000\n"),
@@ -258,18 +260,18 @@ fn a_device_is_known_by_what_sysfs_says_of_its_disk() {
     let other = of(16).expect("a disk");
     assert_eq!((other.model, other.unique.as_deref()), (None, Some("S1")));
     for (device, part) in [
-        (rustix::fs::makedev(8, 99), "number 8:99 is that of no block device: sysfs does"),
+        (rustix::fs::makedev(8, 99), "8:99 is not the number of a block device: sysfs does"),
         (rustix::fs::makedev(0, 31), "btrfs, overlayfs, tmpfs"),
     ] {
         let text = DeviceId::in_sysfs(root.path(), device).expect_err(part).to_string();
         assert!(text.contains(part), "{text}");
     }
     fs::remove_file(root.path().join("devices/sdb/size")).expect("removed");
-    assert!(of(16).expect_err("no size").to_string().contains("how large"));
+    assert!(of(16).expect_err("no size").to_string().contains("its size"));
 }
 
 #[test]
-fn the_place_is_where_the_environment_says() {
+fn the_path_follows_the_environment() {
     let cases = [
         (Some("/xdg"), Some("/home/a"), Some("/xdg/ringsum/tuned.json")),
         (None, Some("/home/a"), Some("/home/a/.config/ringsum/tuned.json")),
@@ -285,12 +287,13 @@ fn the_place_is_where_the_environment_says() {
 }
 
 proptest::proptest! {
-    /// Whatever is in the file, it is read or refused.
+    /// Any file is read or refused.
     #[test]
-    fn no_content_is_too_strange(place in 0_usize..600, byte: u8) {
-        let mut document = empty();
-        document.insert("devices".to_owned(), json!([entry(device(0, None)).to_json()]));
-        let mut bytes = format!("{:#}", Value::Object(document)).into_bytes();
+    fn any_content_is_read_or_refused(place in 0_usize..600, byte: u8) {
+        let device = serde_json::to_value(entry(device(0, None))).unwrap();
+        let document =
+            Document { format: FORMAT.to_owned(), version: VERSION, devices: vec![device] };
+        let mut bytes = format!("{:#}", serde_json::json!(document)).into_bytes();
         let place = place % bytes.len();
         bytes[place] = byte;
         let _ = parse(&bytes);

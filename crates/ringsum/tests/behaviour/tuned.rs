@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use blockring::EngineKind;
-use ringsum::tuned::{DeviceId, Entry, kernel_release, save};
+use ringsum::tuned::{DeviceId, Entry, update};
 
 use crate::support::{Output, Scratch, content, hex, ringsum, run, skip};
 
@@ -52,7 +52,7 @@ impl Machine {
     fn entry(&self) -> Entry {
         Entry {
             device: self.device.clone(),
-            kernel: kernel_release(),
+            kernel: rustix::system::uname().release().to_str().unwrap().to_owned(),
             date: "2026-11-21".to_owned(),
             file_system: "ext4".to_owned(),
             engine: EngineKind::Pool,
@@ -65,7 +65,7 @@ impl Machine {
     }
 
     fn save(&self, entry: &Entry) {
-        save(&self.settings(), entry).unwrap();
+        update(&self.settings(), &entry.device, Some(entry)).unwrap();
     }
 
     /// Hashes the file, out of the page cache, with these options. Beside much else that reads, a disk may
@@ -168,8 +168,7 @@ fn what_does_not_hold_any_more_is_left_and_said() {
     // Another device's says nothing of this one.
     fs::remove_file(machine.settings()).unwrap();
     let other = DeviceId {
-        major: 4095,
-        minor: 0,
+        number: "4095:0".to_owned(),
         unique: Some("of another one".to_owned()),
         ..machine.device.clone()
     };
@@ -184,9 +183,9 @@ fn a_damaged_file_is_said_and_hashing_goes_on() {
     let text = fs::read_to_string(machine.settings()).unwrap();
     let later = text.replace("\"version\": 1", "\"version\": 7");
     for (content, part) in [
-        (&text[..100], "no settings that can be read"),
-        ("", "no settings that can be read"),
-        (&later, "of version 7"),
+        (&text[..100], "not a file of settings"),
+        ("", "not a file of settings"),
+        (&later, "its version is 7"),
     ] {
         fs::write(machine.settings(), content).unwrap();
         machine.ignores(part);

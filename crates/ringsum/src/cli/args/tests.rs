@@ -52,9 +52,9 @@ fn legal_ranges_are_named() {
         (&["--cache", "none"], "direct, buffered, dontcache"),
         (&["--retry-changed", "-1"], "--retry-changed"),
         (&["--retry-changed", "1", "--tee", "x"], "cannot be used with"),
-        (&["--map-errors", "--check"], "cannot be used with"),
-        (&["--map-errors", "--engine", "pread"], "cannot be used with"),
-        (&["--map-errors", "--retry-changed", "1"], "cannot be used with"),
+        (&["--list-bad-ranges", "--check"], "cannot be used with"),
+        (&["--list-bad-ranges", "--engine", "pread"], "cannot be used with"),
+        (&["--list-bad-ranges", "--retry-changed", "1"], "cannot be used with"),
     ];
     for (options, part) in cases {
         let line = ["ringsum"].iter().chain(options).map(OsString::from).collect();

@@ -75,16 +75,14 @@ pub(super) fn work_separately<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>)
 /// Works on a queue until it is empty and closed.
 pub(super) fn work<T: Send>(run: &Run<'_, T>, queue: &DeviceQueue<T>) {
     let Some((batch, samples)) = cached::first_to_read(run, queue) else { return };
-    let plan = Plan::choose_for_files(&samples, &queue.share.config, &RunOptions::default());
+    let small_bytes = queue.share.small_bytes.map(|bytes| bytes / 2);
+    let options = RunOptions { small_bytes, ..RunOptions::default() };
+    let plan = Plan::choose_for_files(&samples, &queue.share.config, &options);
     drop(samples);
     match plan {
         Ok(plan) => {
-            let plan = match queue.share.small_bytes {
-                Some(bytes) => plan.limit_small(bytes / 2),
-                None => plan,
-            };
             (run.options.on_plan)(&plan, Phase::Start);
-            plan.timed("a device".as_ref(), || WorkerPool::work(run, queue, &plan, batch));
+            WorkerPool::work(run, queue, &plan, batch);
             (run.options.on_plan)(&plan, Phase::End);
         }
         // Explicit options are not available for these files. Each reports so, or is an exception.

@@ -8,7 +8,7 @@ use std::thread::{self, Scope};
 
 use super::device::{self, DeviceQueue};
 use super::job::{ActiveJob, hash_separately};
-use super::reorder_buffer::{ReorderBuffer, StopHandle};
+use super::reorder_buffer::ReorderBuffer;
 use super::retry_queue::RetryQueue;
 use super::shares::{self, DeviceShare};
 use super::threads::spawn;
@@ -78,9 +78,8 @@ impl<'a, T: Send> Run<'a, T> {
         thread::scope(|scope| {
             let mut watched = None;
             if let Some(watch) = watch {
-                let stop = StopHandle::of(&self.buffer);
                 // Without this thread, an interrupt ends the process as it always does.
-                watched = spawn(self, scope, 0, move || watch.watch(&stop)).then_some(watch);
+                watched = spawn(self, scope, 0, || watch.watch(&|| self.buffer.stop())).then_some(watch);
             }
             // Without this thread, a file that changed has failed.
             if self.options.retry_after.is_some() && spawn(self, scope, 0, || self.retries.work(self)) {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use blockring::{CacheMode, ErrorKind, Fingerprint, Source, SourceKind};
+use blockring::{CacheMode, Change, ErrorKind, Fingerprint, Source, SourceKind};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -158,8 +158,13 @@ impl InputFile {
         if !matches!(failure, Failure::Read(ErrorKind::Changed(_))) {
             return failure;
         }
-        let moved = source.moved(self.stat().map(|stat| (stat.st_dev, stat.st_ino)));
-        moved.map_or(failure, |change| Failure::Read(ErrorKind::Changed(change)))
+        let seen = (source.device(), source.fingerprint().inode);
+        let change = match self.stat() {
+            Ok(now) if (now.st_dev, now.st_ino) != seen => Change::Replaced,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Change::Removed,
+            _ => return failure,
+        };
+        Failure::Read(ErrorKind::Changed(change))
     }
 
     /// Releases the descriptor of its directory.
@@ -195,7 +200,7 @@ fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> 
     match source {
         Ok(source) if source.kind() == SourceKind::File => Ok(source),
         Ok(source) => Err(Failure::Replaced(Replacement::Source(source.kind()))),
-        Err(error) => match error.into_parts().1 {
+        Err(error) => match error.kind {
             ErrorKind::Open(error) if error.kind() == io::ErrorKind::IsADirectory => {
                 Err(Failure::Replaced(Replacement::Directory))
             }

@@ -15,12 +15,12 @@ mod cached;
 mod device;
 mod dispatch;
 mod file_state;
-mod input;
+pub(crate) mod input;
 mod job;
 mod queue;
 mod reorder_buffer;
 mod retry_queue;
-mod shares;
+pub(crate) mod shares;
 mod short_files;
 #[cfg(test)]
 mod tests;
@@ -28,20 +28,17 @@ mod threads;
 mod worker;
 mod worker_pool;
 
-use std::fmt;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use blockring::{BadRange, Change, Config, ErrorKind, Fingerprint, Plan, Source, SourceKind};
+use blockring::{Change, Config, ErrorKind, Fingerprint, Plan, Source, SourceKind};
 use rustix::io::Errno;
 
 use self::dispatch::Run;
-pub use self::input::{InputFile, Location};
-pub use self::reorder_buffer::StopHandle;
-pub use self::shares::small_threads_max;
+use self::input::{InputFile, Location};
 use crate::hash::tree::is_subtree_size;
-use crate::{Algorithms, Digest, Digests, Error, Options, TreeError};
+use crate::{Algorithms, BadRanges, Digest, Digests, Error, Options, TreeError};
 
 /// Most jobs between being dispatched and being reported. Together with
 /// [`Memory::limit_bytes`](blockring::Memory::limit_bytes) and the buffers of the threads, this bounds the
@@ -53,7 +50,7 @@ const UNREPORTED_MAX: usize = if cfg!(test) { 512 } else { 16_384 };
 const SMALL_THREADS: usize = 16;
 
 /// Upper limit of [`FilesOptions::small_threads`].
-pub const SMALL_THREADS_MAX: usize = 1024;
+pub(crate) const SMALL_THREADS_MAX: usize = 1024;
 
 /// A job: something to report in order, with or without a file to hash.
 pub struct Job<T> {
@@ -67,7 +64,7 @@ impl<T> Job<T> {
     /// Memory until it is reported, without what its tag owns, in bytes. `algorithms`: those of its file.
     fn bytes(&self, algorithms: &Algorithms) -> usize {
         // (One digest is stored in the outcome itself.)
-        let digests = match (&self.file, algorithms.as_slice()) {
+        let digests = match (&self.file, &**algorithms) {
             (None, _) | (_, [_]) => 0,
             (_, all) => all.iter().map(|a| size_of::<Digest>() + a.bytes()).sum(),
         };
@@ -185,7 +182,7 @@ impl Failure {
     /// How the file changed while it was read, if that is the reason.
     pub fn change(&self) -> Option<Change> {
         match self {
-            Failure::Read(kind) => kind.change(),
+            Failure::Read(ErrorKind::Changed(change)) => Some(*change),
             Failure::Replaced(_) => Some(Change::Replaced),
             _ => None,
         }
@@ -201,43 +198,10 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
-            Error::Read(error) => Failure::Read(error.into_parts().1),
+            Error::Read(error) => Failure::Read(error.kind),
             Error::Tree(error) => Failure::Tree(error),
             error @ Error::NothingRead => Failure::Other(error.to_string()),
         }
-    }
-}
-
-/// The ranges of a file that cannot be read.
-#[derive(Debug, Default)]
-pub struct BadRanges {
-    /// The first [`BAD_RANGES_MAX`], in order.
-    pub first: Vec<BadRange>,
-    /// Number of ranges.
-    pub count: u64,
-    /// Number of bytes in them.
-    pub bytes: u64,
-}
-
-/// Most ranges that are kept of one file: 6 MB of memory.
-pub const BAD_RANGES_MAX: usize = 100_000;
-
-impl BadRanges {
-    /// Adds the next range.
-    pub fn add(&mut self, range: BadRange) {
-        self.count += 1;
-        self.bytes += range.len;
-        if self.first.len() < BAD_RANGES_MAX {
-            self.first.push(range);
-        }
-    }
-}
-
-impl fmt::Display for BadRanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BadRanges { count, bytes, .. } = self;
-        let ranges = if *count == 1 { "range" } else { "ranges" };
-        write!(f, "{bytes} bytes in {count} {ranges} cannot be read, so it has no hash")
     }
 }
 
@@ -253,13 +217,15 @@ pub struct FilesOptions<'a, T> {
     pub unordered: bool,
     /// Returns how much memory a tag owns, in bytes.
     pub tag_bytes: fn(&T) -> usize,
-    /// Returns the hash of a file that is not to be read. Called before the file is opened.
+    /// Returns the BLAKE3 hash of a file that has not changed since it was computed, so that it need not be
+    /// read. The arguments are the tag, the device number, and the fingerprint. Called before the file is
+    /// opened.
     pub cached: Option<Cached<'a, T>>,
     /// Hashes a file that cannot share readers with others: everything but regular files, and whatever
     /// has to be read differently from the rest of its device. Called on one thread at a time, as a rule.
     pub hash_one: HashOne<'a, T>,
-    /// Returns after which time to read a file again that has changed while it was read. `None`: the file
-    /// has failed.
+    /// Returns after which time to read a file again that has changed while it was read. The arguments are
+    /// the job and the number of retries so far. `None`: the file has failed.
     pub retry_after: Option<RetryAfter<'a, T>>,
     /// Called with the plan of each device, before and after its files are read.
     pub on_plan: &'a (dyn Fn(&Plan, Phase) + Sync),
@@ -284,16 +250,14 @@ impl<'a, T> FilesOptions<'a, T> {
     }
 }
 
-/// Returns the BLAKE3 hash of a file that has not changed since it was computed. The arguments are the
-/// tag, the device number, and the fingerprint.
-pub type Cached<'a, T> = &'a (dyn Fn(&T, u64, &Fingerprint) -> Option<[u8; 32]> + Sync);
+/// See [`FilesOptions::cached`].
+type Cached<'a, T> = &'a (dyn Fn(&T, u64, &Fingerprint) -> Option<[u8; 32]> + Sync);
 
-/// Returns after which time to read a file again. The arguments are the job and the number of retries so
-/// far.
-pub type RetryAfter<'a, T> = &'a (dyn Fn(&Job<T>, u32) -> Option<Duration> + Sync);
+/// See [`FilesOptions::retry_after`].
+type RetryAfter<'a, T> = &'a (dyn Fn(&Job<T>, u32) -> Option<Duration> + Sync);
 
-/// Hashes one file.
-pub type HashOne<'a, T> = &'a (dyn Fn(&Job<T>) -> Result<Hashed, Failure> + Sync);
+/// See [`FilesOptions::hash_one`].
+type HashOne<'a, T> = &'a (dyn Fn(&Job<T>) -> Result<Hashed, Failure> + Sync);
 
 /// When [`FilesOptions::on_plan`] is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,8 +282,9 @@ pub enum Progress {
 
 /// Something that may end a run early, on a thread of its own.
 pub trait Watch: Sync {
-    /// Waits for a reason to stop, or for [`end`](Watch::end).
-    fn watch(&self, stop: &StopHandle<'_>);
+    /// Waits for a reason to stop, or for [`end`](Watch::end). `stop` ends the run: what is finished is
+    /// reported, in order, and nothing more.
+    fn watch(&self, stop: &(dyn Fn() + Sync));
 
     /// Called when the run is over.
     fn end(&self);

@@ -149,7 +149,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
 
     /// Reports all files that are finished, even if earlier ones are not, and nothing else: a job without
     /// a result (the end of a tree) says something about all jobs before it.
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let mut state = self.state();
         for (outcome, _) in std::mem::take(&mut state.finished).into_iter().flatten() {
@@ -159,20 +159,6 @@ impl<'a, T> ReorderBuffer<'a, T> {
         }
         state.is_stopped = true;
         self.changed.notify_all();
-    }
-}
-
-/// Ends a run from another thread.
-pub struct StopHandle<'a>(Box<dyn Fn() + Sync + Send + 'a>);
-
-impl<'a> StopHandle<'a> {
-    pub(super) fn of<T: Send>(buffer: &'a ReorderBuffer<'_, T>) -> StopHandle<'a> {
-        StopHandle(Box::new(|| buffer.stop()))
-    }
-
-    /// Reports what is finished, in order, and nothing more.
-    pub fn stop(&self) {
-        (self.0)();
     }
 }
 
@@ -220,7 +206,7 @@ mod tests {
             let [mut last] = finished(3, 0);
             last.outcome.result = None;
             buffer.finish([last]);
-            StopHandle::of(buffer).stop();
+            buffer.stop();
             buffer.finish(finished(1, 0));
             assert!(buffer.is_stopped() && !buffer.wait_for_room(1 << 40, 1));
         });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use blockring::{Block, CacheMode, ErrorKind, FileQueue, QueueReader, QueuedFile, ReaderKind, RunOptions, Source};
+use blockring::{Block, CacheMode, ErrorKind, FileQueue, QueueReader, ReaderKind, RunOptions, Source};
 
 use super::cached::without_cached;
 use super::device::{Batch, LargeJob};
@@ -50,7 +50,7 @@ enum Route {
 }
 
 /// A file that is open and to be read by this thread.
-type OpenFile<'p, T> = QueuedFile<FileState<'p, T>>;
+type OpenFile<'p, T> = (Source, FileState<'p, T>);
 
 /// One thread of a pool.
 pub(super) struct Worker<'w, 'p, 'r, T> {
@@ -122,7 +122,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
                         Route::Ring => &mut self.for_ring,
                         _ => &mut self.for_cached,
                     };
-                    files.push_back(QueuedFile { source, state });
+                    files.push_back((source, state));
                 }
                 Route::Large => pool.queue.large.push(LargeJob::File(job)),
                 Route::Spread => {
@@ -177,7 +177,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         let Worker { pool, ring, cached, for_ring, for_cached, short, .. } = self;
         if pool.plan.is_rotational() {
             // One after another, as they lie on the device.
-            for_ring.make_contiguous().sort_by_cached_key(|file| file.source.physical_offset());
+            for_ring.make_contiguous().sort_by_cached_key(|(source, _)| source.physical_offset());
         }
         for (reader, files) in [(ring, for_ring), (cached, for_cached)] {
             if files.is_empty() {
@@ -190,7 +190,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
                 queue.take_unfinished(|state, _| left.extend(state.take_job()));
                 drop(queue);
                 let unread = files.into_inner().unwrap_or_else(PoisonError::into_inner);
-                left.extend(unread.iter().filter_map(|file| file.state.take_job()));
+                left.extend(unread.iter().filter_map(|(_, state)| state.take_job()));
                 // Each on its own: it may need less, and otherwise reports what is wrong.
                 left.into_iter().for_each(|job| hash_separately(pool.run, job));
             }

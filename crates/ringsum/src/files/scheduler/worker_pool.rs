@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
-use blockring::{FileQueue, Plan, QueuedFile, ReaderKind};
+use blockring::{FileQueue, Plan, ReaderKind, Source};
 
 use super::device::{Batch, DeviceQueue, LargeJob, descriptors, descriptors_are_few};
 use super::dispatch::Run;
@@ -177,7 +177,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
     run: &'p Run<'r, T>,
     queue: &DeviceQueue<T>,
     threads: u32,
-) -> Option<QueuedFile<FileState<'p, T>>> {
+) -> Option<(Source, FileState<'p, T>)> {
     while !run.is_stopped()
         && let Some(job) = queue.next_large()
     {
@@ -186,7 +186,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
             (1..threads).for_each(|_| queue.large.push(LargeJob::Help));
         }
         let state = FileState::new(run, job, &source);
-        return Some(QueuedFile { source, state });
+        return Some((source, state));
     }
     None
 }

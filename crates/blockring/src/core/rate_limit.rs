@@ -34,7 +34,7 @@ impl RateLimit {
     }
 
     /// The limit, in bytes per second.
-    pub fn bytes_per_s(&self) -> NonZero<u64> {
+    pub(crate) fn bytes_per_s(&self) -> NonZero<u64> {
         self.0.bytes_per_s
     }
 
