@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::io;
 
-use blockring::{HugePages, PIPE_BYTES_MAX, Wait};
+use blockring::{HugePages, Wait};
 use ringbench::pipe_ends::{DoubleBuffer, write_all};
 
 /// Fills memory with numbers, so that each byte that arrives tells its place in the stream.
@@ -21,7 +21,7 @@ fn fill(buffer: &mut [u8], counter: &mut u64) {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut bytes, mut pipe_bytes) = (1 << 30, PIPE_BYTES_MAX);
+    let (mut bytes, mut pipe_bytes) = (1 << 30, 1 << 20);
     let (mut write, mut huge, mut same, mut wait) = (false, false, false, Wait::Sleep);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {

@@ -97,6 +97,13 @@ pub(crate) struct RunArgs {
     pub(crate) quiet: bool,
 }
 
+impl RunArgs {
+    /// The duration of a sample, which is tiny in a smoke test.
+    pub(crate) fn sample_time(&self, time: Duration) -> Duration {
+        if self.smoke { Duration::from_millis(3) } else { time }
+    }
+}
+
 /// The file to read.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TargetArgs {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use blockring::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use blockring::Config;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
 use crate::model::units::parse_size;
@@ -19,11 +19,9 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
 
 /// Parses a block size.
 pub(crate) fn parse_block(text: &str) -> Result<u32, String> {
-    let size = u32::try_from(parse_size(text)?).ok();
-    let size = size.filter(|size| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(size));
-    size.ok_or_else(|| {
-        format!("a block is from {BLOCK_BYTES_MIN} bytes to {}M", BLOCK_BYTES_MAX >> 20)
-    })
+    let size = u32::try_from(parse_size(text)?).unwrap_or(u32::MAX);
+    let config = Config::default().with(|config| config.io.block_bytes = Some(size));
+    config.validate().map(|()| size).map_err(|error| error.to_string())
 }
 
 /// Parses a size that pipes have: the kernel rounds others up.

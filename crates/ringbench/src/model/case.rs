@@ -217,7 +217,7 @@ impl From<ErrorKind> for Missing {
 
 impl From<blockring::Error> for Missing {
     fn from(error: blockring::Error) -> Missing {
-        error.into_parts().1.into()
+        error.kind.into()
     }
 }
 

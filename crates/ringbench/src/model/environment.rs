@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -96,6 +97,11 @@ fn memory_bytes(field: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
+/// The kernel release, as `uname -r` prints it.
+pub(crate) fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
 /// Memory that programs can still allocate, in bytes (`MemAvailable`); 0 if the kernel does not report
 /// it.
 pub(crate) fn available_bytes() -> u64 {
@@ -148,10 +154,26 @@ pub(crate) fn device_of(metadata: &fs::Metadata) -> u64 {
     }
 }
 
-/// The number of extents of a file on its device (FIEMAP).
+/// The number of extents of a file on its device.
+#[expect(unsafe_code)]
 fn extents(path: &Path) -> Option<String> {
-    let source = blockring::Source::open(path).ok()?;
-    source.extent_count().map(|count| count.to_string())
+    // `struct fiemap` of linux/fiemap.h. Without room for extents, the kernel only counts them.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Fiemap {
+        start: u64,
+        length: u64,
+        flags: u32,
+        mapped_extents: u32,
+        extent_count: u32,
+        reserved: u32,
+    }
+    const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
+    let file = fs::File::open(path).ok()?;
+    let mut map = Fiemap { length: u64::MAX, ..Fiemap::default() };
+    // SAFETY: the kernel reads and writes this structure, and with no room for extents nothing beyond.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) };
+    (result == 0).then(|| map.mapped_extents.to_string())
 }
 
 /// The mount of a path: the longest mount point that is a prefix of it, and of several the last.

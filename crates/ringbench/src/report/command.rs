@@ -4,61 +4,31 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use clap::ValueEnum;
 
-use crate::export::{NamedRun, csv, html, markdown};
-use crate::output_file::OutputFile;
-use crate::run_file::Run;
+use super::{NamedRun, csv, html, markdown};
+use crate::cli::args::{Format, ReportArgs};
+use crate::model::output_file::OutputFile;
+use crate::model::run_file::Run;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Files that were written with -o; several of one workload are put side by side
-    #[arg(required = true, value_name = "RUN.json")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Write the page to this file [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// What to write [default: by the name of FILE, or html]
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<Format>,
-    /// Write even if the file exists
-    #[arg(long, requires = "output")]
-    pub(crate) overwrite: bool,
-}
-
-/// What runs can be written as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A page with charts, that needs nothing else
-    Html,
-    /// Tables in text
-    #[value(alias = "md")]
-    Markdown,
-    /// A row for each sample
-    Csv,
-}
-
-impl Format {
-    /// By the end of the name of a file; HTML where that says nothing.
-    fn of(path: Option<&Path>) -> Format {
-        let end = path.and_then(Path::extension).map(|end| end.to_ascii_lowercase());
-        match end.as_ref().and_then(|end| end.to_str()) {
-            Some("md" | "markdown") => Format::Markdown,
-            Some("csv") => Format::Csv,
-            _ => Format::Html,
-        }
+/// The format by the extension of a path; HTML if that does not tell.
+fn format_of(path: Option<&Path>) -> Format {
+    let extension = path.and_then(Path::extension).map(|end| end.to_ascii_lowercase());
+    match extension.as_ref().and_then(|end| end.to_str()) {
+        Some("md" | "markdown") => Format::Markdown,
+        Some("csv") => Format::Csv,
+        _ => Format::Html,
     }
 }
 
 /// # Errors
 ///
 /// A run cannot be read, or the page cannot be written.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let mut runs = Vec::new();
     for path in &args.runs {
         runs.push(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });
     }
-    let page = match args.format.unwrap_or_else(|| Format::of(args.output.as_deref())) {
+    let page = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
         Format::Html => html::of_runs(&runs)?,
         Format::Markdown => markdown::of_runs(&runs),
         Format::Csv => csv::of_runs(&runs),
@@ -82,7 +52,7 @@ fn name(path: &Path, all: &[PathBuf]) -> String {
     }
 }
 
-fn write(path: &Path, args: &Args, page: &str) -> anyhow::Result<()> {
+fn write(path: &Path, args: &ReportArgs, page: &str) -> anyhow::Result<()> {
     let whole = |path: &Path| path.canonicalize().ok();
     if whole(path).is_some_and(|path| args.runs.iter().any(|run| whole(run) == Some(path.clone())))
     {
@@ -102,13 +72,13 @@ mod tests {
 
     #[test]
     fn the_name_of_the_file_says_the_format() {
-        let of = |name: &str| Format::of(Some(Path::new(name)));
+        let of = |name: &str| format_of(Some(Path::new(name)));
         assert_eq!(of("a.md"), Format::Markdown);
         assert_eq!(of("a.CSV"), Format::Csv);
         for name in ["a.html", "a.htm", "page", "a.txt"] {
             assert_eq!(of(name), Format::Html);
         }
-        assert_eq!(Format::of(None), Format::Html);
+        assert_eq!(format_of(None), Format::Html);
     }
 
     #[test]

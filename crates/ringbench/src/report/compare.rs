@@ -1,9 +1,8 @@
-//! Runs of one workload beside each other: which groups and cases they share, and which differences are
+//! Runs of one workload compare each other: which groups and cases they share, and which differences are
 //! more than noise.
 
-use crate::advice;
-use crate::case::{Group, Metric};
-use crate::summary::Summary;
+use crate::model::case::{Group, Metric};
+use crate::model::summary::Summary;
 
 use super::NamedRun;
 use super::table::{Cell, Column, Mark, Table};
@@ -53,7 +52,7 @@ impl Section<'_> {
     }
 }
 
-/// What a run is called beside others: `A`, `B`, ...
+/// What a run is called compare others: `A`, `B`, ...
 pub(super) fn letter(number: usize) -> String {
     match u8::try_from(number) {
         Ok(number @ 0..26) => char::from(b'A' + number).to_string(),
@@ -79,7 +78,7 @@ impl Verdict {
         match (a.len(), b.len()) {
             (0, _) | (_, 0) => Verdict::Alone,
             (1, _) | (_, 1) => Verdict::OneSample,
-            _ => match advice::differ(metric, a, b) {
+            _ => match metric.gain(a, b) {
                 Some(ratio) if ratio > 1.0 => Verdict::Faster(ratio),
                 Some(ratio) => Verdict::Slower(1.0 / ratio),
                 None => Verdict::WithinNoise,
@@ -178,7 +177,7 @@ pub(super) fn tally(section: &Section<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::fixture;
+    use crate::report::fixture;
 
     #[test]
     fn only_what_exceeds_the_noise_is_a_difference() {

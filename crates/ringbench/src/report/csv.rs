@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::case::{Case, Group, Metric, Sample};
-use crate::run_file::Run;
+use crate::model::case::{Case, Group, Metric, Sample};
+use crate::model::run_file::Run;
 
 use super::NamedRun;
 
@@ -65,10 +65,10 @@ fn row(
     let latency = sample.latency_ns;
     let percentile = |index: usize| show(latency.map(|latency| latency.percentiles()[index].1));
     let state = match run.state {
-        crate::run_file::State::Running => "running",
-        crate::run_file::State::Finished => "finished",
-        crate::run_file::State::CutShort => "cut_short",
-        crate::run_file::State::Interrupted => "interrupted",
+        crate::model::run_file::RunState::Running => "running",
+        crate::model::run_file::RunState::Finished => "finished",
+        crate::model::run_file::RunState::CutShort => "cut_short",
+        crate::model::run_file::RunState::Interrupted => "interrupted",
     };
     let mut row = vec![
         name.to_owned(),
@@ -127,7 +127,7 @@ fn quote(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::fixture;
+    use crate::report::fixture;
 
     #[test]
     fn every_sample_is_a_row() {

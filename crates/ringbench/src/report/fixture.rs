@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::case::{Case, Chart, Group, LatencyNs, Metric, Missing, Sample};
-use crate::environment::{Environment, Target};
-use crate::run_file::{Run, State};
+use crate::model::case::{Case, Chart, Group, LatencyNs, Metric, Missing, Sample};
+use crate::model::environment::{Environment, TargetFacts};
+use crate::model::run_file::{Run, RunState};
 
 fn sample(wall_s: f64) -> Sample {
     Sample { at_s: 1.5, wall_s, bytes: 4 << 20, operations: 4, ..Sample::default() }
@@ -17,13 +17,13 @@ fn facts<const N: usize>(facts: [(&str, &str); N]) -> BTreeMap<String, String> {
 /// Two commands that were measured, with names that are markup elsewhere; one that failed half-way, and one
 /// that is not there.
 pub(crate) fn run() -> Run {
-    let target = Target { path: "/data/a b".into(), facts: facts([("file system", "ext4")]) };
+    let target = TargetFacts { path: "/data/a b".into(), facts: facts([("file system", "ext4")]) };
     let machine = facts([("kernel", "Linux 6.12 x86_64"), ("cpu", "A & B <9000>")]);
     let environment = Environment { machine, targets: vec![target] };
     let command = ["ringbench", "compare", "/data/a b"].map(String::from).to_vec();
     let mut run = Run::new("compare", command, environment);
     run.started = "2026-01-02T03:04:05Z".into();
-    run.state = State::Finished;
+    run.state = RunState::Finished;
     run.conclusions = vec!["ringsum is 2.00 times as fast as `b3sum | <script>`".into()];
     run.advice = vec!["the load was 1.4 at the start".into()];
     run.results.insert("limit_bytes_per_s".into(), 3.81e9);
@@ -65,7 +65,7 @@ pub(crate) fn run() -> Run {
 /// The same later: one case is faster, one has changed by less than its noise, one is not there.
 pub(crate) fn run_after() -> Run {
     let mut run = run();
-    run.state = State::Interrupted;
+    run.state = RunState::Interrupted;
     run.started = "2026-01-03T03:04:05Z".into();
     let cases = &mut run.groups[0].cases;
     cases[0].samples = [0.8, 0.79, 0.81].map(sample).to_vec();

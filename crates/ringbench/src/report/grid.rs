@@ -1,6 +1,7 @@
 //! The cases of a group at the values of two of their parameters, and the order that such values have.
 
-use crate::case::Group;
+use crate::model::case::Group;
+use crate::model::units::parse_number;
 
 /// Medians in rows and columns.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,48 +52,25 @@ impl Grid {
     }
 
     /// The values of all cells that have one.
-    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = f64> + Clone {
         self.cells.iter().flatten().copied().flatten()
     }
 }
 
-/// Each value once: numbers and sizes by what they amount to, then everything else as it came.
-pub(crate) fn in_order<'a>(values: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let mut unique: Vec<String> = Vec::new();
-    for value in values {
-        if !unique.contains(value) {
-            unique.push(value.clone());
-        }
-    }
-    unique.sort_by(|a, b| match (number(a), number(b)) {
+/// Each value once: numbers and sizes by their amount, then everything else in the order of occurrence.
+pub(super) fn in_order<'a>(values: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut unique: Vec<String> = super::unique(values).into_iter().cloned().collect();
+    unique.sort_by(|a, b| match (parse_number(a), parse_number(b)) {
         (Some(a), Some(b)) => a.total_cmp(&b),
-        (Some(_), None) => std::cmp::Ordering::Less,
-        (None, Some(_)) => std::cmp::Ordering::Greater,
-        (None, None) => std::cmp::Ordering::Equal,
+        (a, b) => b.is_some().cmp(&a.is_some()),
     });
     unique
-}
-
-/// What a number or a size amounts to: `16`, `0.5`, `512K`, `4 MiB` (of 1024).
-pub(crate) fn number(text: &str) -> Option<f64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
-    let shift = match unit.trim_start().trim_end_matches("iB").trim_end_matches('B') {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    let number: f64 = digits.parse().ok()?;
-    Some(number * f64::from(shift).exp2())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Case, Chart, Metric, Sample};
+    use crate::model::case::{Case, Chart, Metric, Sample};
 
     #[test]
     fn sizes_are_in_the_order_of_what_they_amount_to() {
@@ -100,10 +78,6 @@ mod tests {
         let typed: Vec<String> = typed.iter().map(|&text| text.to_owned()).collect();
         let ordered = ["0.5", "2", "10", "1K", "1.5K", "512K", "16M", "off", "auto"];
         assert_eq!(in_order(typed.iter()), ordered);
-        assert_eq!(number("4 MiB"), Some(4194304.0));
-        for not_one in ["", "K", "inf", "nan", "-1", "1.2.3", "4 doors", "io_uring"] {
-            assert_eq!(number(not_one), None, "{not_one}");
-        }
     }
 
     #[test]

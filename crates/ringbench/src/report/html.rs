@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use crate::case::Group;
-use crate::chart::{self, Side, escape};
-use crate::run_file::Run;
+use crate::model::case::Group;
+use crate::model::run_file::Run;
+use crate::report::chart::{self, Side, escape};
 
 use super::NamedRun;
-use super::beside::{self, Section, Shared};
+use super::compare::{self, Section, Shared};
 use super::table::{self, Cell, Mark, Table};
 
 const STYLE: &str = include_str!("page.css");
@@ -27,7 +27,7 @@ const NAME_CHARS_UNBROKEN: usize = 32;
 ///
 /// A chart cannot be drawn.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> anyhow::Result<String> {
-    let sections = beside::sections(runs);
+    let sections = compare::sections(runs);
     let workloads: Vec<&str> = sections.iter().map(|section| section.workload).collect();
     let title = escape(&format!("ringbench: {}", workloads.join(", ")));
     let mut page = format!(
@@ -86,7 +86,7 @@ fn write_section(
     let several = section.runs.len() > 1;
     for (run, named) in section.runs.iter().enumerate() {
         if several {
-            let letter = beside::letter(run);
+            let letter = compare::letter(run);
             let name = escape(&named.name);
             writeln!(page, "<h3 class=\"run\"><b class=\"letter\">{letter}</b> {name}</h3>")?;
         }
@@ -95,10 +95,10 @@ fn write_section(
     environment(page, section)?;
     if several {
         page.push_str("<h3>Side by side</h3>\n");
-        list(page, "conclusions", &beside::tally(section))?;
+        list(page, "conclusions", &compare::tally(section))?;
     }
     for (run, named) in section.runs.iter().enumerate() {
-        let of = if several { format!(" of {}", beside::letter(run)) } else { String::new() };
+        let of = if several { format!(" of {}", compare::letter(run)) } else { String::new() };
         words(page, &named.run, &of)?;
     }
     for (index, shared) in section.groups().iter().enumerate() {
@@ -199,7 +199,7 @@ fn facts(page: &mut String, of: &str, runs: &[&BTreeMap<String, String>]) -> std
     if runs.len() > 1 {
         page.push_str("<thead><tr><td></td>");
         for number in 0..runs.len() {
-            write!(page, "<th scope=\"col\">{}</th>", beside::letter(number))?;
+            write!(page, "<th scope=\"col\">{}</th>", compare::letter(number))?;
         }
         page.push_str("</tr></thead>");
     }
@@ -223,14 +223,14 @@ fn facts(page: &mut String, of: &str, runs: &[&BTreeMap<String, String>]) -> std
 fn write_group(page: &mut String, shared: &Shared<'_>, several: bool) -> anyhow::Result<()> {
     let first = shared[0].1;
     writeln!(page, "<h3>{}</h3>", escape(&first.name))?;
-    let letters: Vec<String> = shared.iter().map(|(run, _)| beside::letter(*run)).collect();
+    let letters: Vec<String> = shared.iter().map(|(run, _)| compare::letter(*run)).collect();
     let sides = shared
         .iter()
         .zip(&letters)
         .map(|((_, group), letter)| Side { name: if several { letter } else { "" }, group });
-    figure(page, first, &chart::draw(&sides.collect::<Vec<_>>())?)?;
+    figure(page, first, &chart::draw(&sides.collect::<Vec<_>>()))?;
     if shared.len() > 1 {
-        write_table(page, &beside::table(shared), "Side by side")?;
+        write_table(page, &compare::table(shared), "Side by side")?;
     }
     for ((_, group), letter) in shared.iter().zip(&letters) {
         let run = |word: &str| if several { format!(" {word} {letter}") } else { String::new() };
@@ -253,7 +253,7 @@ fn write_group(page: &mut String, shared: &Shared<'_>, several: bool) -> anyhow:
 }
 
 fn figure(page: &mut String, group: &Group, drawings: &[chart::Drawing]) -> std::fmt::Result {
-    let kind = chart::name(&group.chart);
+    let kind = chart::kind(&group.chart);
     writeln!(
         page,
         "<figure data-chart=\"{kind}\"><figcaption>{}</figcaption>",
@@ -343,8 +343,8 @@ fn write_cell(page: &mut String, cell: &Cell, is_number: bool) -> std::fmt::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::Missing;
-    use crate::export::fixture;
+    use crate::model::case::Missing;
+    use crate::report::fixture;
 
     fn page(runs: Vec<Run>) -> String {
         let named = |(number, run)| NamedRun { name: format!("run <{number}>.json"), run };

@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use crate::case::Group;
-use crate::run_file::Run;
+use crate::model::case::Group;
+use crate::model::run_file::Run;
 
 use super::NamedRun;
-use super::beside::{self, Section};
+use super::compare::{self, Section};
 use super::table::{self, Cell, Mark, Table};
 
 /// One document for all runs.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
     let mut text = String::from("# ringbench\n");
-    for section in beside::sections(runs) {
+    for section in compare::sections(runs) {
         let _ = writeln!(text, "\n## {}", escape(section.workload));
         match &section.runs[..] {
             [run] => one(&mut text, &run.run),
@@ -34,20 +34,20 @@ fn one(text: &mut String, run: &Run) {
 
 fn several(text: &mut String, section: &Section<'_>) {
     for (number, named) in section.runs.iter().enumerate() {
-        let _ = writeln!(text, "\n### {}: {}", beside::letter(number), escape(&named.name));
+        let _ = writeln!(text, "\n### {}: {}", compare::letter(number), escape(&named.name));
         about(text, &named.run);
         words(text, &named.run, "####");
         environment(text, &named.run, "####");
     }
     text.push_str("\n### Side by side\n");
-    write_list(text, &beside::tally(section));
+    write_list(text, &compare::tally(section));
     for shared in section.groups() {
         heading(text, shared[0].1, "####");
         if let [_, _, ..] = &shared[..] {
-            write_table(text, &beside::table(&shared));
+            write_table(text, &compare::table(&shared));
         }
         for (number, group) in &shared {
-            let _ = writeln!(text, "\n{}:", beside::letter(*number));
+            let _ = writeln!(text, "\n{}:", compare::letter(*number));
             write_group(text, group);
         }
     }
@@ -168,7 +168,7 @@ fn code(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::fixture;
+    use crate::report::fixture;
 
     #[test]
     fn a_run_is_written_as_markdown() {

@@ -1,8 +1,11 @@
-//! Runs in the formats that others read. What is in a table is decided in one place (`table`), and what
-//! several runs of one workload have in common in another (`beside`); a format only writes it down.
+//! Runs in the formats that people and programs read. `table` decides what is in a table, `compare` what
+//! several runs of one workload have in common, `chart` draws; each format only writes it down.
 
-mod beside;
+mod chart;
+pub(crate) mod command;
+mod compare;
 pub(crate) mod csv;
+mod grid;
 pub(crate) mod html;
 pub(crate) mod markdown;
 mod table;
@@ -13,7 +16,18 @@ mod fixture;
 
 use std::io::Write;
 
-use crate::run_file::{Run, State};
+use crate::model::run_file::{Run, RunState};
+
+/// Each value once, in the order of its first occurrence.
+fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut unique = Vec::new();
+    for value in values {
+        if !unique.contains(&value) {
+            unique.push(value);
+        }
+    }
+    unique
+}
 
 /// A run, and the name of its file.
 #[derive(Debug, Clone)]
@@ -42,14 +56,14 @@ pub(crate) fn printed(run: &Run) -> String {
 /// What is to be said of a run that is not complete.
 fn incomplete(run: &Run) -> Option<&'static str> {
     match run.state {
-        State::Finished => None,
-        State::Running => Some(
+        RunState::Finished => None,
+        RunState::Running => Some(
             "This run did not end, or has not yet: what is here is what had been measured when it was read.",
         ),
-        State::CutShort => Some(
+        RunState::CutShort => Some(
             "This run was cut short by its limit on time: there are fewer samples, or groups are missing.",
         ),
-        State::Interrupted => {
+        RunState::Interrupted => {
             Some("This run was interrupted: what is here is what had been measured until then.")
         }
     }

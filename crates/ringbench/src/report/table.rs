@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{
-    Case, Chart, Group, LatencyNs, Metric, Missing, Sample, show_scaled, show_seconds,
-};
-use crate::grid::Grid;
-use crate::summary::Summary;
+use super::grid::Grid;
+use crate::model::case::{Case, Chart, Group, LatencyNs, Metric, Missing, Sample};
+use crate::model::summary::Summary;
+use crate::model::units::{show_scaled, show_seconds};
 
 /// Groups of more cases than this, at the values of two parameters, are printed as a grid.
 const LIST_MAX: usize = 16;

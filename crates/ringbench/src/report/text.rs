@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::run_file::Run;
+use crate::model::run_file::Run;
 
 use super::table::{self, Cell, Table};
 
@@ -74,9 +74,9 @@ fn write_list(text: &mut String, title: &str, items: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Case, Chart, Group, Metric, Missing, Sample};
-    use crate::export::fixture;
-    use crate::run_file::State;
+    use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+    use crate::model::run_file::RunState;
+    use crate::report::fixture;
 
     #[test]
     fn a_run_is_printed_in_aligned_columns() {
@@ -99,7 +99,7 @@ mod tests {
         group.cases[3].samples.clear();
         group.cases[3].missing = Some(Missing::Unavailable("too little memory".into()));
         let mut run = fixture::run();
-        (run.state, run.groups) = (State::CutShort, vec![group]);
+        (run.state, run.groups) = (RunState::CutShort, vec![group]);
         let text = of_run(&run);
         let grid = "\
 sweep

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn only_some_of_many_cases_are_listed() {
-        let many = group(&[&[1.0]; 6]);
+        let many = group(&[&[1.0][..]; 6]);
         let found = list(&many, |_| Some("x".to_owned())).unwrap();
         assert!(found.ends_with("case 3 (x) and 2 more"), "{found}");
         assert_eq!(list(&many, |_| None), None);

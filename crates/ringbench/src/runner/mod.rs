@@ -11,10 +11,13 @@ pub(crate) mod process;
 mod progress;
 mod schedule;
 pub(crate) mod scratch;
-pub(crate) mod session;
-pub(crate) mod together;
+mod session;
+mod stopwatch;
+mod together;
 
 pub(crate) use self::cache::each_file;
 pub(crate) use self::plan::{Cache, Cost, GroupPlan};
 pub(crate) use self::schedule::Rounds;
 pub(crate) use self::session::Session;
+pub(crate) use self::stopwatch::Stopwatch;
+pub(crate) use self::together::together;

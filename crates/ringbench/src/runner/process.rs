@@ -220,12 +220,6 @@ fn wait4(pid: u32) -> io::Result<(i32, libc::rusage)> {
     }
 }
 
-/// Processor time of this process and all its threads, user and system.
-pub(crate) fn own_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// Finds a program in `PATH`, or by its path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let exists = |path: &PathBuf| path.is_file();

@@ -185,8 +185,8 @@ impl<'a> Session<'a> {
         let place = self.run.groups.len();
         self.run.groups.push(group.clone());
         let mut live = Live::new(&mut plan.cases, &plan.paths, self.start, self.dropping);
-        let ended = schedule::carry_out(&mut group, &schedule, &mut live, &mut |group, step| {
-            match step {
+        let ended =
+            schedule::carry_out(&mut group, &schedule, &mut live, &mut |group, step| match step {
                 Step::Starts { case, round, warms_up } => {
                     let kind = if warms_up { "warm-up" } else { "round" };
                     let (group, case) = (&group.name, &group.cases[case].name);
@@ -197,8 +197,7 @@ impl<'a> Session<'a> {
                     self.run.groups[place].cases[case] = group.cases[case].clone();
                     self.save_now_and_then();
                 }
-            }
-        });
+            });
         if let Some(why) = live.not_cold {
             group.advice.push(format!("the page cache could not be emptied: {why}"));
         }
@@ -258,6 +257,16 @@ impl<'a> Session<'a> {
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
         self.run.groups.iter().find(|group| group.name == name)
+    }
+
+    /// The median of a case.
+    pub(crate) fn median(&self, group: &str, case: &str) -> Option<f64> {
+        self.group(group)?.median_of(case)
+    }
+
+    /// The name and the median of the best case of a group.
+    pub(crate) fn best(&self, group: &str) -> Option<(String, f64)> {
+        self.group(group)?.best().map(|(case, median)| (case.name.clone(), median))
     }
 
     /// The facts of the first target.

@@ -1,40 +1,30 @@
 //! Several threads that start at the same moment, and are measured from there to the end of the last.
 
-use std::io;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::process;
-
-/// The outcome of several threads.
-#[derive(Debug)]
-pub(crate) struct Together<R> {
-    /// In the order of the threads.
-    pub(crate) results: Vec<R>,
-    /// From the common start to the end of the last.
-    pub(crate) wall: Duration,
-    /// Processor time of the whole process meanwhile.
-    pub(crate) cpu: Duration,
-}
+use super::stopwatch::Stopwatch;
+use crate::model::case::{Missing, Sample};
 
 /// Runs `work` on a thread for each of `inputs`, all at once. Each thread prepares first; neither that
-/// nor dropping what it has prepared is measured.
+/// nor dropping what it has prepared is measured. Returns the results in the order of the threads, and a
+/// sample of nothing but their time.
 ///
 /// # Errors
 ///
-/// A thread could not be started, or panicked. Then none of the results counts.
+/// A thread could not be started, panicked, or returned an error. Then none of the results counts.
 pub(crate) fn together<I: Send, P, R: Send>(
     inputs: impl IntoIterator<Item = I>,
-    prepare: impl Fn(I) -> P + Sync,
-    work: impl Fn(&mut P, Instant) -> R + Sync,
-) -> io::Result<Together<R>> {
+    prepare: impl Fn(I) -> Result<P, Missing> + Sync,
+    work: impl Fn(&mut P, Instant) -> Result<R, Missing> + Sync,
+) -> Result<(Vec<R>, Sample), Missing> {
     let run = |input, unready: mpsc::Sender<()>, start: mpsc::Receiver<Instant>| {
-        let mut prepared = prepare(input);
+        let mut prepared = prepare(input)?;
         drop(unready);
-        let start = start.recv().ok()?;
-        let result = work(&mut prepared, start);
-        Some((result, Instant::now()))
+        let stopped = || Missing::Failed("another thread could not be started".to_owned());
+        let result = work(&mut prepared, start.recv().map_err(|_| stopped())?)?;
+        Ok::<_, Missing>((result, Instant::now()))
     };
     // Nothing is sent: receiving ends when every thread has dropped its sender.
     let (unready, all_ready) = mpsc::channel();
@@ -46,26 +36,26 @@ pub(crate) fn together<I: Send, P, R: Send>(
             let handle =
                 thread::Builder::new().spawn_scoped(scope, move || run(input, unready, wait));
             handles.push(handle.map_err(|error| {
-                let why = format!("thread {} could not be started: {error}", handles.len() + 1);
-                io::Error::new(error.kind(), why)
+                let number = handles.len() + 1;
+                Missing::Unavailable(format!("thread {number} could not be started: {error}"))
             })?);
             starts.push(start);
         }
         drop(unready);
         let _ = all_ready.recv();
-        let (start, cpu) = (Instant::now(), process::own_cpu());
+        let clock = Stopwatch::start();
         for sender in starts {
-            // A thread that panicked is reported below.
-            let _ = sender.send(start);
+            // A thread that has ended is reported below.
+            let _ = sender.send(clock.start);
         }
-        let (mut results, mut end) = (Vec::new(), start);
+        let (mut results, mut end) = (Vec::new(), clock.start);
         for handle in handles {
-            let joined = handle.join().ok().flatten();
-            let (result, ended) = joined.ok_or_else(|| io::Error::other("a thread panicked"))?;
+            let panicked = |_| Missing::Failed("a thread panicked".to_owned());
+            let (result, ended) = handle.join().map_err(panicked)??;
             results.push(result);
             end = end.max(ended);
         }
-        Ok(Together { results, wall: end - start, cpu: process::own_cpu() - cpu })
+        Ok((results, clock.sample_of(end - clock.start, 0, 0)))
     })
 }
 
@@ -83,31 +73,36 @@ mod tests {
             0..4,
             |number| {
                 *prepared.lock().unwrap() += 1;
-                number * 10
+                Ok(number * 10)
             },
             |number, start| {
                 assert_eq!(*prepared.lock().unwrap(), 4, "a thread started before all were ready");
-                (*number, start)
+                Ok((*number, start))
             },
         );
-        let together = together.unwrap();
-        let starts: Vec<_> = together.results.iter().map(|(_, start)| *start).collect();
-        assert!(starts.windows(2).all(|pair| pair[0] == pair[1]));
-        let numbers: Vec<_> = together.results.iter().map(|(number, _)| *number).collect();
+        let (results, _) = together.unwrap();
+        assert!(results.windows(2).all(|pair| pair[0].1 == pair[1].1));
+        let numbers: Vec<_> = results.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [0, 10, 20, 30]);
     }
 
     #[test]
-    fn a_thread_that_panics_is_an_error_and_no_hang() {
-        let prepare = |number: u32| assert_ne!(number, 1);
-        let error = together(0..3, prepare, |(), _| ()).unwrap_err();
-        assert_eq!(error.to_string(), "a thread panicked");
+    fn a_thread_that_panics_or_fails_is_an_error_and_no_hang() {
+        let panics = |number: u32| Ok(assert_ne!(number, 1));
+        let missing = together(0..3, panics, |(), _| Ok(())).unwrap_err();
+        assert_eq!(missing.why(), "a thread panicked");
+        let fails = |number: u32| match number {
+            1 => Err(Missing::Unavailable("no file".to_owned())),
+            _ => Ok(()),
+        };
+        assert_eq!(together(0..3, fails, |(), _| Ok(())).unwrap_err().why(), "no file");
     }
 
     #[test]
     fn threads_that_wait_end_if_another_is_not_started() {
         let inputs = (0..2).inspect(|number| assert_ne!(*number, 1));
-        let run = panic::AssertUnwindSafe(|| together(inputs, |_| (), |(), _| panic!("started")));
+        let work = |(): &mut (), _| -> Result<(), Missing> { panic!("started") };
+        let run = panic::AssertUnwindSafe(|| together(inputs, |_| Ok(()), work));
         panic::catch_unwind(run).unwrap_err();
     }
 }

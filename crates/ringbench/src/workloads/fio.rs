@@ -1,4 +1,4 @@
-//! fio on the same settings, where it is installed: what others measure.
+//! fio with the same settings, if it is installed: what others measure with.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,39 +8,69 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::case::{LatencyNs, Missing, Sample};
-use crate::process::{self, Pipeline};
-use crate::workload::target::failed;
+use crate::model::case::{Case, LatencyNs, Missing, Sample};
+use crate::runner::process::{self, Pipeline};
+use crate::runner::{Cache, Cost, GroupPlan};
 
-/// One job of fio's.
+/// One job of fio.
 #[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) path: &'a Path,
     pub(crate) random: bool,
-    /// As fio calls it: `io_uring`, `libaio`, `psync`.
+    /// In fio's terms: `io_uring`, `libaio`, `psync`.
     pub(crate) engine: &'a str,
     pub(crate) direct: bool,
     pub(crate) block_bytes: u32,
     pub(crate) depth: u32,
     /// Threads.
     pub(crate) jobs: u32,
+    /// The duration, if `io_bytes` does not end it.
     pub(crate) time: Option<Duration>,
-    /// In reserved huge pages; otherwise in those of the usual size.
+    /// In reserved huge pages instead of those of the base size.
     pub(crate) huge_pages: bool,
-    /// Of the file.
+    /// Of the file, from its start.
     pub(crate) range_bytes: u64,
-    /// So much in all on each thread, where there is no time.
-    pub(crate) bytes: u64,
+    /// Bytes that each thread reads, if there is no duration.
+    pub(crate) io_bytes: u64,
 }
 
-/// Why fio cannot run here; `None` if it can.
-pub(crate) fn unavailable() -> Option<String> {
-    process::find("fio").is_none().then(|| "fio is not installed".to_owned())
-}
+impl<'a> Job<'a> {
+    /// Reads `bytes` from the start of a file once, directly, in 512 KiB x 32.
+    pub(crate) fn of(path: &'a Path, bytes: u64) -> Job<'a> {
+        Job {
+            path,
+            random: false,
+            engine: "io_uring",
+            direct: true,
+            block_bytes: 512 << 10,
+            depth: 32,
+            jobs: 1,
+            time: None,
+            huge_pages: false,
+            range_bytes: bytes,
+            io_bytes: bytes,
+        }
+    }
 
-impl Job<'_> {
-    /// The whole command.
-    pub(crate) fn pipeline(&self) -> Pipeline {
+    /// Adds this job to `plan`, measured by fio itself.
+    pub(crate) fn add_to(self, plan: &mut GroupPlan<'a>, case: Case, cache: Cache, cost: Cost) {
+        add(plan, case, cache, cost, move || self.run());
+    }
+
+    /// Adds this job to `plan`, measured as a whole command.
+    pub(crate) fn add_command_to(
+        self,
+        plan: &mut GroupPlan<'a>,
+        case: Case,
+        cache: Cache,
+        cost: Cost,
+    ) {
+        let (bytes, pipeline) = (self.io_bytes, self.pipeline());
+        add(plan, case, cache, cost, move || Ok(Sample { bytes, ..pipeline.run()?.sample() }));
+    }
+
+    /// The command.
+    fn pipeline(&self) -> Pipeline {
         let mut argv = vec![
             "fio".to_owned(),
             "--name=ringbench".to_owned(),
@@ -64,7 +94,7 @@ impl Job<'_> {
                 argv.push("--time_based".to_owned());
                 argv.push(format!("--runtime={}ms", time.as_millis()));
             }
-            None => argv.push(format!("--io_size={}", self.bytes)),
+            None => argv.push(format!("--io_size={}", self.io_bytes)),
         }
         if self.random {
             argv.push("--norandommap".to_owned());
@@ -81,22 +111,39 @@ impl Job<'_> {
         Pipeline::new(argv).capturing()
     }
 
-    pub(crate) fn run(&self) -> Result<Sample, Missing> {
-        let took = self.pipeline().run().map_err(failed)?;
-        parse(&took.output).map_err(failed)
+    fn run(&self) -> Result<Sample, Missing> {
+        match self.pipeline().run() {
+            Ok(usage) => Ok(parse(&usage.output)?),
+            // Usually none are reserved.
+            Err(error) if self.huge_pages => Err(Missing::Unavailable(format!("{error:#}"))),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
-/// What fio's own clock says, in whole milliseconds: without its start, and without what sets up memory and
-/// the ring, which counts for ours.
+/// Adds a case, or the reason why fio cannot run.
+fn add<'a>(
+    plan: &mut GroupPlan<'a>,
+    case: Case,
+    cache: Cache,
+    cost: Cost,
+    measure: impl FnMut() -> Result<Sample, Missing> + 'a,
+) {
+    match process::find("fio") {
+        None => plan.add_missing(case, "fio is not installed"),
+        Some(_) => _ = plan.add(case, cache, cost, measure),
+    }
+}
+
+/// Parses fio's results. Its clock has whole milliseconds; it leaves out setting up memory and ring, which
+/// counts for ours.
 fn parse(output: &[u8]) -> anyhow::Result<Sample> {
-    // Before it, fio may say this and that.
+    // Notes may come first.
     let start = output.iter().position(|byte| *byte == b'{').context("fio printed no JSON")?;
-    let json: Value = serde_json::from_slice(&output[start..]).context("what fio printed")?;
+    let json: Value = serde_json::from_slice(&output[start..]).context("fio's JSON")?;
     let job = &json["jobs"][0];
     let read = &job["read"];
-    let number = |value: &Value| value.as_f64().context("fio printed something else than expected");
-    let bytes = number(&read["io_bytes"])?;
+    let number = |value: &Value| value.as_f64().context("a number is missing in fio's JSON");
     let wall_s = number(&read["runtime"])?.max(1.0) / 1e3;
     let at = |percentile: &str| read["clat_ns"]["percentile"][percentile].as_u64().unwrap_or(0);
     let latency = LatencyNs {
@@ -113,7 +160,7 @@ fn parse(output: &[u8]) -> anyhow::Result<Sample> {
     Ok(Sample {
         wall_s,
         cpu_s: Some((part("usr_cpu") + part("sys_cpu")) * runtime_s),
-        bytes: bytes as u64,
+        bytes: number(&read["io_bytes"])? as u64,
         operations: number(&read["total_ios"])? as u64,
         latency_ns: Some(latency),
         ..Sample::default()

@@ -1,8 +1,8 @@
-//! A server in small: requests that write blocks in sequence and make them durable, and that read random
-//! ones back and verify them, carried out by a pool of threads with the plainest system calls.
+//! `ringbench pool`: a small server, whose threads write blocks in sequence and make them durable, and read
+//! random ones and verify them, by plain system calls.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,57 +10,72 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use blockring::{Buffer, HugePages};
+use fastrand::Rng;
 use hdrhistogram::Histogram;
 
-use crate::args::Common;
-use crate::cache::Cache;
-use crate::case::{Case, Chart, Group, Metric, Missing, Sample, show_scaled};
-use crate::interrupt;
-use crate::runner::Rounds;
-use crate::scratch::{self, Scratch};
-use crate::session::{Cost, Planned, Session, Work};
-use crate::together::{Together, together};
-use crate::values::{parse_block, parse_size, parse_time, show_size};
-use crate::workload::splitmix;
-use crate::workload::target::{failed, refused};
-
-/// A server in small: threads write blocks in sequence with fsync, and read and verify random ones.
-///
-/// Writes only to a file that it has made itself, and removes it. Never writes to a device.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// A folder on the file system to be measured, or a file in it that does not exist yet
-    #[arg(value_name = "FOLDER|NEW-FILE")]
-    path: PathBuf,
-    /// Write over NEW-FILE if it is a regular file that exists; all that is in it is lost
-    #[arg(long)]
-    destroy_existing: bool,
-    /// Of the file
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
-    size: u64,
-    /// Bytes of a block
-    #[arg(short, long, value_name = "SIZE", default_value = "4K", value_parser = parse_block)]
-    block_size: u32,
-    /// Threads of the pool
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',',
-        default_value = "2,4,8,16,32,64,128,256,512", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Vec<u32>,
-    /// So many requests read for each that writes
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    reads_per_write: u64,
-    /// How long each sample goes on
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
-    time: Duration,
-    #[command(flatten)]
-    common: Common,
-}
+use crate::cli::args::PoolArgs;
+use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+use crate::model::units::{show_scaled, show_size};
+use crate::runner::scratch::Scratch;
+use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, interrupt, together};
 
 const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 5 };
 
+/// Size of the file in a smoke test, in bytes.
+const SMOKE_BYTES: u64 = 256 << 10;
+
+const REQUESTS: &str = "requests";
+const DIRECT_READS: &str = "reads, direct";
+const WRITES: &str = "writes";
+
+pub(crate) fn run(args: &PoolArgs) -> anyhow::Result<bool> {
+    let bytes = if args.run.smoke { SMOKE_BYTES } else { args.size };
+    if bytes < u64::from(args.block_size) * 8 {
+        bail!("a file of {} has fewer than 8 blocks: use a larger --size", show_size(bytes));
+    }
+    let folder = check_path(args)?;
+    let mut session = Session::new("pool", &args.run, std::slice::from_ref(&folder));
+    let blocks = bytes / u64::from(args.block_size);
+    if !session.announce(&plan(args, &args.path, blocks), Some((&folder, bytes)))? {
+        return Ok(true);
+    }
+    // Removed at the end, unless it is the user's.
+    let scratch = match &args.path {
+        path if path.is_dir() => Some(Scratch::create(&folder)?),
+        path if args.destroy_existing && path.exists() => None,
+        path => Some(Scratch::create_at(path)?),
+    };
+    let path = scratch.as_ref().map_or(&*args.path, Scratch::path);
+    session.measure_all(plan(args, path, blocks));
+    conclude(&mut session);
+    session.finish()
+}
+
+/// Checks that nothing is overwritten unintentionally. Returns the folder of the file.
+fn check_path(args: &PoolArgs) -> anyhow::Result<PathBuf> {
+    let (path, name) = (&args.path, args.path.display());
+    match std::fs::symlink_metadata(path) {
+        Ok(_) if path.is_dir() => return Ok(path.clone()),
+        Ok(metadata) if !metadata.is_file() => {
+            bail!("{name}: not a regular file; only regular files are written")
+        }
+        Ok(_) if !args.destroy_existing => bail!(
+            "{name}: the file exists and was not changed; use a new file, a folder, or --destroy-existing"
+        ),
+        _ => {}
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).to_owned();
+    match folder.is_dir() {
+        true => Ok(folder),
+        false => bail!("{}: no such folder", folder.display()),
+    }
+}
+
 /// How a written block is made durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Durable {
-    No,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durability {
+    None,
     Fsync,
     Fdatasync,
     OSync,
@@ -68,378 +83,288 @@ enum Durable {
 }
 
 /// How a block is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadBy {
     Pread,
     LseekRead,
-    /// A stream of the standard library, which reads 8 KiB at a time.
+    /// A [`BufReader`], which reads 8 KiB at a time.
     Stream,
 }
 
-/// One kind of pool.
-#[derive(Debug, Clone, Copy)]
-struct Pool {
+/// A server with a file of blocks. The number of a block determines its content.
+#[derive(Clone, Copy)]
+struct Server<'a> {
+    path: &'a Path,
+    blocks: u64,
+    block_bytes: u32,
     threads: u32,
-    durable: Durable,
+    durability: Durability,
     read_by: ReadBy,
     direct: bool,
-    /// Of so many requests one writes; 0: none, 1: all.
+    /// One of so many requests writes; 0 if none does.
     write_each: u64,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let (folder, bytes) = check(args)?;
-    let mut session = Session::new("pool", &args.common, std::slice::from_ref(&folder))?;
-    let blocks = bytes / u64::from(args.block_size);
-    let room = vec![(folder.clone(), bytes)];
-    if !session.announce(&Work { groups: plan(args, &args.path, blocks), room })? {
-        return Ok(true);
-    }
-    // Removed at the end, if it is ours.
-    let scratch = match &args.path {
-        path if path.is_dir() => Some(Scratch::create(&folder)?),
-        path if args.destroy_existing && path.exists() => None,
-        path => Some(Scratch::create_at(path)?),
-    };
-    let path = scratch.as_ref().map_or(&*args.path, Scratch::path);
-    session.measure_all(Work { groups: plan(args, path, blocks), room: Vec::new() })?;
-    conclude(&mut session);
-    session.finish()
-}
-
-/// The folder of the file, and how large that will be.
-fn check(args: &Args) -> anyhow::Result<(PathBuf, u64)> {
-    let path = &args.path;
-    let bytes = if args.common.smoke { 256 << 10 } else { args.size };
-    if bytes < u64::from(args.block_size) * 8 {
-        bail!("a file of {} holds fewer than 8 blocks: take a larger --size", show_size(bytes));
-    }
-    match std::fs::symlink_metadata(path) {
-        Ok(_) if path.is_dir() => Ok((path.clone(), bytes)),
-        Ok(metadata) if !metadata.is_file() => {
-            bail!("{}: it is no regular file, and nothing else is written to", path.display())
-        }
-        Ok(_) if !args.destroy_existing => bail!(
-            "{}: it exists, and is left as it is: name a file that does not exist, or a folder, or say \
-             --destroy-existing",
-            path.display()
-        ),
-        _ => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new(".")).to_owned();
-            if !folder.is_dir() {
-                bail!("{}: there is no such folder", folder.display());
-            }
-            scratch::check_room(&folder, bytes)?;
-            Ok((folder, bytes))
-        }
-    }
-}
-
-fn plan<'a>(args: &'a Args, path: &'a Path, blocks: u64) -> Vec<Planned<'a>> {
-    let serving = Pool {
+fn plan<'a>(args: &'a PoolArgs, path: &'a Path, blocks: u64) -> Vec<GroupPlan<'a>> {
+    let one = Server {
+        path,
+        blocks,
+        block_bytes: args.block_size,
         threads: 1,
-        durable: Durable::Fsync,
+        durability: Durability::Fsync,
         read_by: ReadBy::Pread,
         direct: false,
-        write_each: args.reads_per_write + 1,
+        write_each: 0,
     };
-    let mut groups = vec![
-        by_threads(args, path, blocks, "requests", serving),
-        by_threads(
-            args,
-            path,
-            blocks,
-            "reads, direct",
-            Pool { direct: true, write_each: 0, ..serving },
-        ),
-    ];
-    groups.push(durable_group(args, path, blocks, Pool { write_each: 1, ..serving }));
-    groups.push(reading_group(args, path, blocks, Pool { write_each: 0, ..serving }));
-    groups
-}
-
-fn add<'a>(
-    planned: &mut Planned<'a>,
-    args: &Args,
-    (path, blocks): (&'a Path, u64),
-    case: Case,
-    pool: Pool,
-) {
-    let time = if args.common.smoke { Duration::from_millis(3) } else { args.time };
-    let block_bytes = args.block_size;
-    let bytes = blocks * u64::from(block_bytes);
-    let case = case
-        .with("threads", pool.threads)
-        .with("cache", if pool.direct { "direct" } else { "buffered" });
-    if pool.direct && !block_bytes.is_multiple_of(512) {
-        planned.add_missing(case, "direct reads and writes are of multiples of 512 bytes");
-        return;
-    }
-    let cost = Cost { written_bytes: bytes, ..Cost::time(time.as_secs_f64() + 0.2) };
-    planned.add(case, Cache::Any, cost, move || {
-        let store = Store { path, blocks, block_bytes };
-        store.serve(pool, time)
-    });
-}
-
-fn by_threads<'a>(
-    args: &'a Args,
-    path: &'a Path,
-    blocks: u64,
-    name: &str,
-    pool: Pool,
-) -> Planned<'a> {
-    let what = match pool.write_each {
-        0 => "random reads, past the page cache".to_owned(),
-        n => format!("one write with fsync for {} random reads", n - 1),
+    let threads = if args.run.smoke { &args.threads[..1] } else { &args.threads };
+    let by_threads = |server: Server<'a>| {
+        threads
+            .iter()
+            .map(|&threads| (format!("{threads} threads"), Server { threads, ..server }))
+            .collect()
     };
-    let about = format!("Requests a second ({what}), each verified, by the number of threads.");
-    let lines = Chart::Lines { x: "threads".to_owned(), by: "cache".to_owned() };
-    let mut planned =
-        Planned::new(Group::new(name, about, Metric::OperationsPerS, lines), &[], ROUNDS);
-    let threads = if args.common.smoke { &args.threads[..1] } else { &args.threads };
-    for &threads in threads {
-        let case = Case::new(format!("{threads} threads"));
-        add(&mut planned, args, (path, blocks), case, Pool { threads, ..pool });
-    }
-    planned
+    let lines = || Chart::Lines { x: "threads".to_owned(), by: "cache".to_owned() };
+    let mixed = format!(
+        "Requests per second, one write with fsync for each {} random reads, all verified, by the number of \
+         threads.",
+        args.reads_per_write
+    );
+    let direct = "Random reads per second that bypass the page cache, all verified, by the number of threads.";
+    let writes =
+        "Blocks written in sequence per second, on one thread, by how they are made durable.";
+    let reads = "Random blocks read and verified per second, on one thread, by the method.";
+    let mixed_server = Server { write_each: args.reads_per_write + 1, ..one };
+    vec![
+        group(args, REQUESTS, &mixed, lines(), by_threads(mixed_server)),
+        group(args, DIRECT_READS, direct, lines(), by_threads(Server { direct: true, ..one })),
+        group(args, WRITES, writes, Chart::Bars, writers(one)),
+        group(args, "reads, one thread", reads, Chart::Bars, readers(one)),
+    ]
 }
 
-fn durable_group<'a>(args: &'a Args, path: &'a Path, blocks: u64, pool: Pool) -> Planned<'a> {
-    let about = "Blocks written in sequence a second, on one thread, by how they are made durable.";
-    let group = Group::new("writes", about, Metric::OperationsPerS, Chart::Bars);
-    let mut planned = Planned::new(group, &[], ROUNDS);
-    for (name, durable) in [
-        ("not at all", Durable::No),
-        ("fsync", Durable::Fsync),
-        ("fdatasync", Durable::Fdatasync),
-        ("O_SYNC", Durable::OSync),
-        ("O_DSYNC", Durable::ODsync),
+fn writers(one: Server<'_>) -> Vec<(String, Server<'_>)> {
+    let mut writers = Vec::new();
+    for (name, durability) in [
+        ("not at all", Durability::None),
+        ("fsync", Durability::Fsync),
+        ("fdatasync", Durability::Fdatasync),
+        ("O_SYNC", Durability::OSync),
+        ("O_DSYNC", Durability::ODsync),
     ] {
-        for direct in [false, true] {
-            let case = Case::new(format!("{name}{}", if direct { ", direct" } else { "" }));
-            add(&mut planned, args, (path, blocks), case, Pool { durable, direct, ..pool });
-        }
+        let server = Server { durability, write_each: 1, ..one };
+        writers.push((name.to_owned(), server));
+        writers.push((format!("{name}, direct"), Server { direct: true, ..server }));
     }
-    planned
+    writers
 }
 
-fn reading_group<'a>(args: &'a Args, path: &'a Path, blocks: u64, pool: Pool) -> Planned<'a> {
-    let about =
-        "Random blocks read and verified a second, on one thread, by the way they are read.";
-    let group = Group::new("reads, one thread", about, Metric::OperationsPerS, Chart::Bars);
-    let mut planned = Planned::new(group, &[], ROUNDS);
-    for (name, read_by, direct) in [
+fn readers(one: Server<'_>) -> Vec<(String, Server<'_>)> {
+    let readers = [
         ("pread", ReadBy::Pread, false),
         ("lseek and read", ReadBy::LseekRead, false),
         ("a buffered stream", ReadBy::Stream, false),
         ("pread, direct", ReadBy::Pread, true),
         ("lseek and read, direct", ReadBy::LseekRead, true),
-    ] {
-        add(&mut planned, args, (path, blocks), Case::new(name), Pool { read_by, direct, ..pool });
+    ];
+    let server = |(name, read_by, direct): (&str, _, _)| {
+        (name.to_owned(), Server { read_by, direct, ..one })
+    };
+    readers.map(server).to_vec()
+}
+
+fn group<'a>(
+    args: &PoolArgs,
+    name: &str,
+    about: &str,
+    chart: Chart,
+    servers: Vec<(String, Server<'a>)>,
+) -> GroupPlan<'a> {
+    let group = Group::new(name, about, Metric::OperationsPerS, chart);
+    let mut plan = GroupPlan::new(group, &[], ROUNDS);
+    let time = args.run.sample_time(args.time);
+    for (name, server) in servers {
+        let cache = if server.direct { "direct" } else { "buffered" };
+        let case = Case::new(name).with("threads", server.threads).with("cache", cache);
+        if server.direct && !server.block_bytes.is_multiple_of(512) {
+            plan.add_missing(case, "direct reads and writes must be multiples of 512 bytes");
+            continue;
+        }
+        let written_bytes = server.blocks * u64::from(server.block_bytes);
+        let cost = Cost { written_bytes, ..Cost::time(time.as_secs_f64() + 0.2) };
+        plan.add(case, Cache::Any, cost, move || server.measure(time));
     }
-    planned
+    plan
 }
 
-/// A file of blocks, each of which says which one it is.
-#[derive(Debug, Clone, Copy)]
-struct Store<'a> {
-    path: &'a Path,
-    blocks: u64,
-    block_bytes: u32,
-}
-
-/// What one thread of the pool did.
-struct Done {
-    reads: u64,
-    writes: u64,
-    read_ns: Histogram<u64>,
-    write_ns: Histogram<u64>,
-}
-
-/// What the threads of the pool share.
+/// What the threads of a server share.
 struct Shared {
-    /// Blocks that somebody writes, or has written.
+    /// Blocks that are written, or about to be.
     claimed: AtomicU64,
     written: Vec<AtomicBool>,
 }
 
-impl Store<'_> {
-    /// What belongs into a block: noise that its number alone determines.
+/// The requests of one thread, or of several.
+struct Served {
+    read_ns: Histogram<u64>,
+    write_ns: Histogram<u64>,
+}
+
+impl Served {
+    fn new() -> Result<Served, Missing> {
+        let histogram = || Histogram::new(3).map_err(anyhow::Error::from);
+        Ok(Served { read_ns: histogram()?, write_ns: histogram()? })
+    }
+}
+
+impl Server<'_> {
+    /// Fills a block with the content that its number determines.
     fn fill(&self, index: u64, block: &mut [u8]) {
-        let mut state = index ^ 0x5EED_B10C;
-        for word in block.chunks_mut(8) {
-            let noise = splitmix(&mut state).to_le_bytes();
-            word.copy_from_slice(&noise[..word.len()]);
-        }
+        Rng::with_seed(index).fill(block);
     }
 
-    fn verify(&self, index: u64, block: &[u8]) -> io::Result<()> {
-        let mut state = index ^ 0x5EED_B10C;
-        let same = |word: &[u8]| word == &splitmix(&mut state).to_le_bytes()[..word.len()];
-        match block.chunks(8).map(same).fold(true, |all, same| all & same) {
-            true => Ok(()),
-            false => Err(io::Error::other(format!(
-                "block {index}, at byte {}, is not what was written there",
-                index * u64::from(self.block_bytes)
-            ))),
-        }
+    fn offset(&self, index: u64) -> u64 {
+        index * u64::from(self.block_bytes)
     }
 
-    /// Lets a pool of threads work for so long.
-    fn serve(&self, pool: Pool, time: Duration) -> Result<Sample, Missing> {
-        self.prepare(pool).map_err(failed)?;
-        let shared = Shared {
-            claimed: AtomicU64::new(if pool.write_each == 0 { self.blocks } else { 0 }),
-            written: (0..self.blocks).map(|_| AtomicBool::new(pool.write_each == 0)).collect(),
-        };
-        let served = together(
-            pool.threads as usize,
-            |_| self.open(pool),
-            |number, handler, start| match handler {
-                Ok(handler) => handler.work(&shared, number as u64, start + time),
-                Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
-            },
-        );
-        let Together { results, wall, cpu } =
-            served.map_err(|error| Missing::Unavailable(error.to_string()))?;
-        let served = results.into_iter().collect::<io::Result<_>>();
-        let sample = served
-            .map_err(|error| refused("one of the threads", &error))
-            .and_then(|done| self.sample(done, wall, cpu));
-        let verified = sample.and_then(|sample| {
-            self.verify_all(&shared).map_err(failed)?;
-            Ok(sample)
-        });
+    /// Serves requests for this long, and verifies all that was written.
+    fn measure(&self, time: Duration) -> Result<Sample, Missing> {
+        let verified = self.serve(time);
         if verified.is_err() {
-            // What is in it is not known: it is filled anew, not taken for full.
+            // Its content is unknown: the next server that only reads fills it again.
             let _ = File::options().write(true).open(self.path).and_then(|file| file.set_len(0));
         }
         verified
     }
 
-    fn sample(&self, done: Vec<Done>, wall: Duration, cpu: Duration) -> Result<Sample, Missing> {
-        let mut done = done.into_iter();
-        let mut all = done.next().ok_or(Missing::Failed("there were no threads".to_owned()))?;
-        for one in done {
-            all.reads += one.reads;
-            all.writes += one.writes;
-            all.read_ns.add(one.read_ns).map_err(failed)?;
-            all.write_ns.add(one.write_ns).map_err(failed)?;
-        }
-        let operations = all.reads + all.writes;
-        if operations == 0 && interrupt::is_interrupted() {
-            return Err(Missing::Unavailable("interrupted".to_owned()));
-        }
-        let latency = if all.reads > 0 { &all.read_ns } else { &all.write_ns };
-        let mut sample = Sample {
-            wall_s: wall.as_secs_f64(),
-            cpu_s: Some(cpu.as_secs_f64()),
-            bytes: operations * u64::from(self.block_bytes),
-            operations,
-            latency_ns: Some(latency.into()),
-            ..Sample::default()
+    fn serve(&self, time: Duration) -> Result<Sample, Missing> {
+        self.prepare().with_context(|| self.path.display().to_string())?;
+        let is_full = self.write_each == 0;
+        let shared = Shared {
+            claimed: AtomicU64::new(if is_full { self.blocks } else { 0 }),
+            written: (0..self.blocks).map(|_| AtomicBool::new(is_full)).collect(),
         };
-        if all.reads > 0 && all.writes > 0 {
-            sample.more.insert("writes".to_owned(), all.writes as f64);
-            sample
-                .more
-                .insert("write_p99_ns".to_owned(), all.write_ns.value_at_quantile(0.99) as f64);
+        let failed = |error| Missing::unsupported("a request", &error);
+        let (served, sample) = together(
+            0..u64::from(self.threads),
+            |number| Ok((Worker::open(self, &shared, number).map_err(failed)?, Served::new()?)),
+            |(worker, served), start| {
+                worker.serve(start + time, served).map_err(failed)?;
+                Ok(std::mem::replace(served, Served::new()?))
+            },
+        )?;
+        self.verify(&shared)?;
+        let mut all = Served::new()?;
+        for thread in served {
+            all.read_ns.add(thread.read_ns).map_err(anyhow::Error::from)?;
+            all.write_ns.add(thread.write_ns).map_err(anyhow::Error::from)?;
+        }
+        let (reads, writes) = (all.read_ns.len(), all.write_ns.len());
+        let operations = reads + writes;
+        let latency = if reads > 0 { &all.read_ns } else { &all.write_ns };
+        let bytes = operations * u64::from(self.block_bytes);
+        let latency_ns = Some(latency.into());
+        let mut sample = Sample { bytes, operations, latency_ns, ..sample };
+        if reads > 0 && writes > 0 {
+            let p99_ns = all.write_ns.value_at_quantile(0.99) as f64;
+            sample.more.insert("writes".to_owned(), writes as f64);
+            sample.more.insert("write_p99_ns".to_owned(), p99_ns);
         }
         Ok(sample)
     }
 
-    /// An empty file for a pool that writes, a full one for a pool that does not.
-    fn prepare(&self, pool: Pool) -> anyhow::Result<()> {
-        let context = || format!("{}", self.path.display());
-        let file = OpenOptions::new().write(true).open(self.path).with_context(context)?;
-        let len = self.blocks * u64::from(self.block_bytes);
-        if pool.write_each > 0 {
-            file.set_len(0).with_context(context)?;
-        } else if file.metadata().with_context(context)?.len() != len {
+    /// Empties the file for a server that writes, and fills it for one that only reads.
+    fn prepare(&self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(self.path)?;
+        if self.write_each > 0 {
+            file.set_len(0)?;
+        } else if file.metadata()?.len() != self.offset(self.blocks) {
             let mut block = vec![0; self.block_bytes as usize];
-            let mut writer = io::BufWriter::with_capacity(1 << 20, &file);
+            let mut writer = BufWriter::with_capacity(1 << 20, &file);
             for index in 0..self.blocks {
                 self.fill(index, &mut block);
-                io::Write::write_all(&mut writer, &block).with_context(context)?;
+                writer.write_all(&block)?;
             }
-            io::Write::flush(&mut writer).with_context(context)?;
+            writer.flush()?;
         }
-        file.sync_all().with_context(context)
+        file.sync_all()
     }
 
-    /// Every block that was written holds what was written.
-    fn verify_all(&self, shared: &Shared) -> io::Result<()> {
-        let file = File::open(self.path)?;
-        let mut block = vec![0; self.block_bytes as usize];
-        for (index, written) in shared.written.iter().enumerate() {
-            if written.load(Ordering::Relaxed) && !interrupt::is_interrupted() {
-                file.read_exact_at(&mut block, index as u64 * u64::from(self.block_bytes))?;
-                self.verify(index as u64, &block)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn open(&self, pool: Pool) -> io::Result<Handler<'_>> {
-        let flags = match pool.durable {
-            Durable::OSync => libc::O_SYNC,
-            Durable::ODsync => libc::O_DSYNC,
-            _ => 0,
-        } | if pool.direct { libc::O_DIRECT } else { 0 };
-        let open =
-            |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(self.path);
-        let memory = Buffer::new(self.block_bytes, HugePages::Off).map_err(io::Error::other)?;
-        let stream = match pool.read_by {
-            ReadBy::Stream => Some(BufReader::new(File::open(self.path)?)),
-            _ => None,
-        };
-        Ok(Handler { store: self, pool, file: open(flags)?, stream, memory })
+    /// Checks the content of all blocks that were written.
+    fn verify(&self, shared: &Shared) -> io::Result<()> {
+        let mut worker = Worker::open(&Server { direct: false, ..*self }, shared, 0)?;
+        let is_written = |index: &u64| shared.written[*index as usize].load(Ordering::Relaxed);
+        let mut written = (0..self.blocks).filter(is_written);
+        written
+            .by_ref()
+            .take_while(|_| !interrupt::is_interrupted())
+            .try_for_each(|index| worker.read(index))
     }
 }
 
-/// One thread of the pool, with an open file of its own.
-struct Handler<'a> {
-    store: &'a Store<'a>,
-    pool: Pool,
+/// One thread of a server, with a descriptor of its own.
+struct Worker<'a> {
+    server: Server<'a>,
+    shared: &'a Shared,
     file: File,
-    stream: Option<BufReader<File>>,
-    memory: Buffer,
+    /// For [`ReadBy::Stream`].
+    stream: BufReader<File>,
+    block: Buffer,
+    expected: Vec<u8>,
+    number: u64,
 }
 
-impl Handler<'_> {
-    fn work(&mut self, shared: &Shared, number: u64, end: Instant) -> io::Result<Done> {
-        let histogram = || Histogram::<u64>::new(3).map_err(io::Error::other);
-        let mut done = Done { reads: 0, writes: 0, read_ns: histogram()?, write_ns: histogram()? };
-        let mut random = number;
-        // Not all threads write at once.
-        let mut request = number;
+impl<'a> Worker<'a> {
+    fn open(server: &Server<'a>, shared: &'a Shared, number: u64) -> io::Result<Worker<'a>> {
+        let sync = match server.durability {
+            Durability::OSync => libc::O_SYNC,
+            Durability::ODsync => libc::O_DSYNC,
+            _ => 0,
+        };
+        let flags = sync | if server.direct { libc::O_DIRECT } else { 0 };
+        let block = Buffer::new(server.block_bytes, HugePages::Off).map_err(io::Error::other)?;
+        Ok(Worker {
+            server: *server,
+            shared,
+            file: OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(flags)
+                .open(server.path)?,
+            stream: BufReader::new(File::open(server.path)?),
+            expected: vec![0; block.len()],
+            block,
+            number,
+        })
+    }
+
+    /// Serves requests until `end`, or until the file is full.
+    fn serve(&mut self, end: Instant, served: &mut Served) -> io::Result<()> {
+        let server = self.server;
+        let mut random = Rng::with_seed(self.number);
+        // Threads start at different requests, so that they do not all write at once.
+        let mut request = self.number;
         loop {
-            let began = Instant::now();
-            if began >= end || interrupt::is_interrupted() {
-                return Ok(done);
+            let start = Instant::now();
+            if start >= end || interrupt::is_interrupted() {
+                return Ok(());
             }
             let took = |histogram: &mut Histogram<u64>| {
-                // It grows with what it is given.
-                let _ = histogram.record(began.elapsed().as_nanos() as u64);
+                // (The histogram grows: nothing is out of its range.)
+                let _ = histogram.record(start.elapsed().as_nanos() as u64);
             };
-            if self.pool.write_each > 0 && request.is_multiple_of(self.pool.write_each) {
-                let index = shared.claimed.fetch_add(1, Ordering::Relaxed);
-                if index >= self.store.blocks {
-                    // The file is full.
-                    return Ok(done);
+            if server.write_each > 0 && request.is_multiple_of(server.write_each) {
+                let index = self.shared.claimed.fetch_add(1, Ordering::Relaxed);
+                if index >= server.blocks {
+                    return Ok(());
                 }
                 self.write(index)?;
-                shared.written[index as usize].store(true, Ordering::Release);
-                took(&mut done.write_ns);
-                done.writes += 1;
-            } else if let Some(index) = written(shared, self.store.blocks, &mut random) {
+                self.shared.written[index as usize].store(true, Ordering::Release);
+                took(&mut served.write_ns);
+            } else if let Some(index) = self.written(&mut random) {
                 self.read(index)?;
-                took(&mut done.read_ns);
-                done.reads += 1;
+                took(&mut served.read_ns);
             } else {
-                // Nobody has written anything yet.
+                // Nothing is written yet.
                 std::thread::yield_now();
                 continue;
             }
@@ -447,59 +372,65 @@ impl Handler<'_> {
         }
     }
 
+    /// A random block that is written, if one is found quickly.
+    fn written(&self, random: &mut Rng) -> Option<u64> {
+        let claimed = self.shared.claimed.load(Ordering::Relaxed).min(self.server.blocks);
+        (0..16).filter(|_| claimed > 0).find_map(|_| {
+            let index = random.u64(0..claimed);
+            self.shared.written[index as usize].load(Ordering::Acquire).then_some(index)
+        })
+    }
+
     fn write(&mut self, index: u64) -> io::Result<()> {
-        self.store.fill(index, &mut self.memory);
-        self.file.write_all_at(&self.memory, index * u64::from(self.store.block_bytes))?;
-        match self.pool.durable {
-            Durable::Fsync => self.file.sync_all(),
-            Durable::Fdatasync => self.file.sync_data(),
-            Durable::No | Durable::OSync | Durable::ODsync => Ok(()),
+        self.server.fill(index, &mut self.block);
+        self.file.write_all_at(&self.block, self.server.offset(index))?;
+        match self.server.durability {
+            Durability::Fsync => self.file.sync_all(),
+            Durability::Fdatasync => self.file.sync_data(),
+            Durability::None | Durability::OSync | Durability::ODsync => Ok(()),
         }
     }
 
+    /// Reads and verifies a block.
     fn read(&mut self, index: u64) -> io::Result<()> {
-        let offset = index * u64::from(self.store.block_bytes);
-        match (self.pool.read_by, &mut self.stream) {
-            (ReadBy::Stream, Some(stream)) => {
-                stream.seek(SeekFrom::Start(offset))?;
-                stream.read_exact(&mut self.memory)?;
-            }
-            (ReadBy::LseekRead, _) => {
+        let offset = self.server.offset(index);
+        match self.server.read_by {
+            ReadBy::Pread => self.file.read_exact_at(&mut self.block, offset)?,
+            ReadBy::LseekRead => {
                 self.file.seek(SeekFrom::Start(offset))?;
-                self.file.read_exact(&mut self.memory)?;
+                self.file.read_exact(&mut self.block)?;
             }
-            _ => self.file.read_exact_at(&mut self.memory, offset)?,
+            ReadBy::Stream => {
+                self.stream.seek(SeekFrom::Start(offset))?;
+                self.stream.read_exact(&mut self.block)?;
+            }
         }
-        self.store.verify(index, &self.memory)
+        self.server.fill(index, &mut self.expected);
+        match self.block[..] == self.expected[..] {
+            true => Ok(()),
+            false => {
+                let why =
+                    format!("block {index}, at byte {offset}, has changed since it was written");
+                Err(io::Error::other(why))
+            }
+        }
     }
-}
-
-/// Some block that was written; `None` if it is hard to find one.
-fn written(shared: &Shared, blocks: u64, random: &mut u64) -> Option<u64> {
-    let claimed = shared.claimed.load(Ordering::Relaxed).min(blocks);
-    (0..16).filter(|_| claimed > 0).find_map(|_| {
-        let index = splitmix(random) % claimed;
-        shared.written[index as usize].load(Ordering::Acquire).then_some(index)
-    })
 }
 
 fn conclude(session: &mut Session<'_>) {
-    for (group, key) in [("requests", "requests_per_s"), ("reads, direct", "direct_reads_per_s")] {
-        let best = session.group(group).and_then(Group::best);
-        let Some((name, rate)) = best.map(|(case, rate)| (case.name.clone(), rate)) else {
-            continue;
-        };
-        session.result(key, rate);
-        session.conclude(format!("{group}: most with {name}, {}/s.", show_scaled(rate).trim_end()));
+    for (group, key) in [(REQUESTS, "requests_per_s"), (DIRECT_READS, "direct_reads_per_s")] {
+        if let Some((best, rate)) = session.best(group) {
+            session.result(key, rate);
+            let rate = show_scaled(rate);
+            session.conclude(format!("{group}: at most {}/s, with {best}", rate.trim_end()));
+        }
     }
-    let Some(writes) = session.group("writes").cloned() else { return };
-    let of = |name: &str| writes.median(writes.case(name)?);
-    if let (Some(none), Some(fsync)) = (of("not at all"), of("fsync")) {
+    let rates = session.median(WRITES, "not at all").zip(session.median(WRITES, "fsync"));
+    if let Some((without, fsync)) = rates {
         session.result("fsync_writes_per_s", fsync);
-        session.conclude(format!(
-            "A write with fsync takes {:.0} times as long as one without.",
-            none / fsync
-        ));
+        let times = without / fsync;
+        session
+            .conclude(format!("a write with fsync takes {times:.0} times as long as one without"));
     }
 }
 
@@ -508,33 +439,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_written_is_noticed() {
+    fn a_changed_block_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         File::create(&path).unwrap();
-        let store = Store { path: &path, blocks: 64, block_bytes: 4096 };
-        let pool = Pool {
+        let mixed = Server {
+            path: &path,
+            blocks: 64,
+            block_bytes: 4096,
             threads: 3,
-            durable: Durable::Fdatasync,
+            durability: Durability::Fdatasync,
             read_by: ReadBy::Pread,
             direct: false,
             write_each: 2,
         };
-        let sample = store.serve(pool, Duration::from_millis(50)).unwrap();
+        let sample = mixed.measure(Duration::from_millis(50)).unwrap();
         assert!(sample.operations > 0 && sample.more["writes"] > 0.0, "{sample:?}");
         assert!(sample.latency_ns.unwrap().max > 100, "{sample:?}");
-        let reading = Pool { write_each: 0, ..pool };
+        let reading = Server { write_each: 0, ..mixed };
         for read_by in [ReadBy::Pread, ReadBy::LseekRead, ReadBy::Stream] {
-            let pool = Pool { read_by, ..reading };
-            assert!(store.serve(pool, Duration::from_millis(5)).unwrap().operations > 0);
+            let server = Server { read_by, ..reading };
+            assert!(server.measure(Duration::from_millis(5)).unwrap().operations > 0);
         }
         // One bit of one block.
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
         let mut block = [0; 4096];
-        store.fill(7, &mut block);
+        reading.fill(7, &mut block);
         block[4095] ^= 1;
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&block, 7 * 4096).unwrap();
-        let missing = store.serve(reading, Duration::from_millis(5)).unwrap_err();
-        assert!(missing.why().contains("at byte 28672, is not what was written"), "{missing:?}");
+        let missing = reading.measure(Duration::from_millis(5)).unwrap_err();
+        assert!(missing.why().contains("block 7, at byte 28672, has changed"), "{missing:?}");
     }
 }

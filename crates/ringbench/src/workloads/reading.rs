@@ -1,71 +1,118 @@
-//! One sample of reading through the ring, with a consumer that does nothing or as much as it is told.
+//! One sample of reading through the ring: from the start of a file, or at random offsets.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use blockring::{Block, BoxError, Config, Extent, Plan, RunOptions, Source};
+use blockring::{
+    Block, BoxError, CacheMode, Config, EngineKind, ErrorKind, Extent, Plan, RunOptions, Source,
+};
 
-use crate::case::{Missing, Sample};
-use crate::interrupt;
-use crate::process;
-use crate::workload::splitmix;
-use crate::workload::target::missing;
+use crate::model::case::{Missing, Sample};
+use crate::runner::{Cache, Stopwatch, interrupt};
 
-/// How long a sample goes on: until so much is read, or so much time has passed.
+/// Most memory that the library takes for the blocks of a run, in bytes.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+/// Most threads that the library takes for the engine `pool`.
+const POOL_THREADS_MAX: u32 = 1024;
+
+/// A configuration with one thread that consumes; of the engine `pool`, with a thread for each request.
+pub(crate) fn config(
+    engine: impl Into<Option<EngineKind>>,
+    cache: CacheMode,
+    block_bytes: u32,
+    depth: u32,
+) -> Config {
+    Config::default().with(|config| {
+        config.io.engine = engine.into();
+        config.io.cache = Some(cache);
+        config.io.block_bytes = Some(block_bytes);
+        config.io.queue_depth = Some(depth);
+        config.io.workers = Some(0);
+        let is_pool = config.io.engine == Some(EngineKind::Pool);
+        config.io.pool_threads = is_pool.then_some(depth.min(POOL_THREADS_MAX));
+    })
+}
+
+/// The page cache that cold reads in this mode start from: direct reads bypass it.
+pub(crate) fn cold(cache: CacheMode) -> Cache {
+    if cache == CacheMode::Direct { Cache::Any } else { Cache::Cold }
+}
+
+/// The end of a sample: after so many bytes, or after some time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Until {
     pub(crate) bytes: u64,
     pub(crate) time: Option<Duration>,
 }
 
-/// What is in the way of the next block.
+impl Until {
+    pub(crate) fn bytes(bytes: u64) -> Until {
+        Until { bytes, time: None }
+    }
+
+    pub(crate) fn time(time: Duration) -> Until {
+        Until { bytes: u64::MAX, time: Some(time) }
+    }
+}
+
+/// The error with which the consumer ends a sample before the end of the file.
 #[derive(Debug)]
 struct Enough;
 
-impl std::fmt::Display for Enough {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Enough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("enough was read")
     }
 }
 
 impl std::error::Error for Enough {}
 
-/// Counts what comes, and ends it when it is enough.
+/// Counts blocks, and ends the sample when there are enough.
 struct Counter {
-    start: Instant,
+    clock: Stopwatch,
     time: Option<Duration>,
-    /// Blocks that are in flight at most. So many come before it is counted, where there is a time: then memory
-    /// and ring are there, and as many are in flight as at the end.
+    /// Most blocks in flight. If the sample ends by time, counting starts after as many blocks: then
+    /// memory and ring are set up, and as many are in flight as at the end.
     in_flight: u64,
     bytes: AtomicU64,
     blocks: AtomicU64,
-    /// What had come when it began to be counted, and when that was, in nanoseconds after the start.
+    /// Bytes and time, in nanoseconds, before counting started.
     skipped_bytes: AtomicU64,
     skipped_ns: AtomicU64,
-    /// When it was enough; 0: not yet.
+    /// Time of the last block that counts, in nanoseconds; 0 before it.
     enough_ns: AtomicU64,
 }
 
-/// After so many blocks the clock is looked at: less than 1 % of the 300 ns that a block may cost.
+/// Blocks between two looks at the clock: less than 1 % of the 300 ns that a block may cost.
 const BLOCKS_PER_LOOK: u64 = 16;
 
-/// A part of a run counts by itself if so many times as much came as is in flight: of less, the first and the last
-/// are too large a part (4 MiB x 128, of 1 GiB: 5.1 GB/s from a disk that gives 3.8).
+/// Blocks of this size and more take long enough for a look at the clock after each, in bytes.
+const LARGE_BLOCK_BYTES: u64 = 65536;
+
+/// The first and the last blocks in flight are left out only of a sample with this many times as many
+/// blocks; of a shorter one, they are too large a part (4 MiB x 128, of 1 GiB: 5.1 GB/s from a disk that
+/// gives 3.8).
 const STEADY_TIMES: u64 = 8;
 
-/// A sample that must wait for its blocks ends after so many times its time all the same.
+/// A sample ends after this many times its time even if it is not steady yet.
 const PATIENCE: u32 = 10;
 
 impl Counter {
     fn new(config: &Config, time: Option<Duration>) -> Counter {
-        let zero = || AtomicU64::new(0);
         let threads = 1 + u64::from(config.io.workers.unwrap_or(0));
-        let in_flight = u64::from(config.io.queue_depth.unwrap_or(1)) * threads;
-        let (bytes, blocks, enough_ns) = (zero(), zero(), zero());
-        let (skipped_bytes, skipped_ns) = (zero(), zero());
-        let start = Instant::now();
-        Counter { start, time, in_flight, bytes, blocks, skipped_bytes, skipped_ns, enough_ns }
+        Counter {
+            clock: Stopwatch::start(),
+            time,
+            in_flight: u64::from(config.io.queue_depth.unwrap_or(1)) * threads,
+            bytes: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
+            skipped_bytes: AtomicU64::new(0),
+            skipped_ns: AtomicU64::new(0),
+            enough_ns: AtomicU64::new(0),
+        }
     }
 
     fn count(&self, block: &Block<'_>) -> Result<(), BoxError> {
@@ -76,10 +123,9 @@ impl Counter {
             self.skipped_bytes.store(bytes, Ordering::Relaxed);
             self.skipped_ns.store(self.now_ns(), Ordering::Relaxed);
         }
-        // Large blocks take a while each.
-        let looks = blocks.is_multiple_of(BLOCKS_PER_LOOK) || len >= 65536;
+        let looks = blocks.is_multiple_of(BLOCKS_PER_LOOK) || len >= LARGE_BLOCK_BYTES;
         if interrupt::is_interrupted() || (looks && self.is_over()) {
-            // What is in flight is waited for, and counts no more, nor does the time of that.
+            // The library waits for the blocks in flight; neither they nor that time count.
             let now = self.now_ns();
             let _ = self.enough_ns.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             return Err(Enough.into());
@@ -88,184 +134,158 @@ impl Counter {
     }
 
     fn now_ns(&self) -> u64 {
-        (self.start.elapsed().as_nanos() as u64).max(1)
+        (self.clock.elapsed().as_nanos() as u64).max(1)
+    }
+
+    fn is_steady(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) >= STEADY_TIMES * self.in_flight
     }
 
     fn is_over(&self) -> bool {
-        let Some(time) = self.time else { return interrupt::is_interrupted() };
-        let (elapsed, blocks) = (self.start.elapsed(), self.blocks.load(Ordering::Relaxed));
-        interrupt::is_interrupted()
-            || (elapsed >= time && blocks >= STEADY_TIMES * self.in_flight)
-            || elapsed >= time * PATIENCE
+        let elapsed = self.clock.elapsed();
+        let is_late = |time| elapsed >= time * PATIENCE || (elapsed >= time && self.is_steady());
+        interrupt::is_interrupted() || self.time.is_some_and(is_late)
     }
 
-    /// Bytes, blocks, and the time that they took: from when as many were in flight as at the end. Of fewer
-    /// than [`STEADY_TIMES`] as many as are in flight, all, and all of the time.
-    fn counted(&self) -> (u64, u64, Duration) {
+    /// Ends a run of `plan`. An end before the end of the file that this counter caused is no error.
+    fn end(&self, run: Result<(), blockring::Error>) -> Result<(), Missing> {
+        match run {
+            Err(blockring::Error { kind: ErrorKind::Consumer(error), .. })
+                if error.is::<Enough>() =>
+            {
+                Ok(())
+            }
+            run => Ok(run?),
+        }
+    }
+
+    fn sample(&self, plan: &Plan) -> Result<Sample, Missing> {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let (bytes, blocks) = (load(&self.bytes), load(&self.blocks));
-        let end_ns = match load(&self.enough_ns) {
+        let (mut bytes, mut blocks) = (load(&self.bytes), load(&self.blocks));
+        if bytes == 0 && self.time.is_some() {
+            let why = "nothing was read in this time: use a longer --time";
+            return Err(Missing::Unavailable(why.to_owned()));
+        }
+        let mut wall_ns = match load(&self.enough_ns) {
             0 => self.now_ns(),
             enough => enough,
         };
-        let (skipped_bytes, skipped_ns) = (load(&self.skipped_bytes), load(&self.skipped_ns));
-        match skipped_ns > 0 && blocks >= STEADY_TIMES * self.in_flight {
-            true => {
-                let wall = Duration::from_nanos(end_ns.saturating_sub(skipped_ns));
-                (bytes - skipped_bytes, blocks - self.in_flight, wall)
-            }
-            false => (bytes, blocks, Duration::from_nanos(end_ns)),
+        let skipped_ns = load(&self.skipped_ns);
+        if skipped_ns > 0 && self.is_steady() {
+            bytes -= load(&self.skipped_bytes);
+            blocks -= self.in_flight;
+            wall_ns = wall_ns.saturating_sub(skipped_ns);
         }
+        let sample = self.clock.sample_of(Duration::from_nanos(wall_ns), bytes, blocks);
+        let latency = plan.stats().and_then(|stats| stats.latency());
+        Ok(Sample { latency_ns: latency.map(Into::into), ..sample })
     }
 }
 
-/// An end before the end of the file that we have made ourselves is none.
-fn unless_enough(result: Result<(), blockring::Error>) -> Result<(), Missing> {
-    match result {
-        Err(error) if is_enough(&error) => Ok(()),
-        result => result.map_err(|error| missing(&error)),
-    }
+/// Reads from the start on, and discards the blocks.
+pub(crate) fn from_start(path: &Path, config: &Config, until: Until) -> Result<Sample, Missing> {
+    consume(path, config, &RunOptions::default(), until, &|_| ())
 }
 
-fn is_enough(error: &blockring::Error) -> bool {
-    matches!(error.kind(), blockring::ErrorKind::Consumer(error) if error.is::<Enough>())
-}
-
-/// A sample of everything from the start on, as `config` says. `work` is what is done with each block.
-pub(crate) fn from_start(
+/// Reads from the start on, and calls `consumer` with each block.
+pub(crate) fn consume(
     path: &Path,
     config: &Config,
     run: &RunOptions<'_>,
     until: Until,
-    work: &(dyn Fn(&[u8]) + Sync),
+    consumer: &(dyn Fn(&[u8]) + Sync),
 ) -> Result<Sample, Missing> {
-    let source = Source::open(path).map_err(|error| missing(&error))?;
+    let source = Source::open(path)?;
     let range = Some(0..source.len().unwrap_or(0).min(until.bytes));
-    let run = RunOptions { range, ..run.clone() };
-    let plan = Plan::choose(&source, config, &run).map_err(|error| missing(&error))?;
-    let cpu = process::own_cpu();
+    let plan = Plan::choose(&source, config, &RunOptions { range, ..run.clone() })?;
     let counter = Counter::new(config, until.time);
-    unless_enough(plan.any_order(&source, |block| {
-        work(block.bytes);
+    counter.end(plan.any_order(&source, |block| {
+        consumer(block.bytes);
         counter.count(&block)
     }))?;
-    sample(&plan, &counter, cpu)
+    counter.sample(&plan)
 }
 
-/// Where random reads go.
+/// The blocks that random reads choose from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Places {
-    pub(crate) len: u64,
+pub(crate) struct Blocks {
+    /// Of all of them.
+    pub(crate) bytes: u64,
     pub(crate) block_bytes: u32,
-    pub(crate) seed: u64,
 }
 
-/// Places that are made at once: a quarter of a millisecond's work, which half a second and more of reading
-/// follows.
-const PLACES_AT_ONCE: usize = 65536;
+/// Random reads that are planned at once: 0.25 ms of work, against 0.5 s and more of reading.
+const READS_AT_ONCE: usize = 65536;
 
-/// A sample of random reads, none of them twice but by chance.
+/// Reads blocks in random order.
 pub(crate) fn scattered(
-    source: &Source,
+    path: &Path,
     config: &Config,
-    places: Places,
+    blocks: Blocks,
+    seed: u64,
     until: Until,
 ) -> Result<Sample, Missing> {
-    let Places { len, block_bytes, seed } = places;
-    let plan = Plan::choose(source, config, &RunOptions::default());
-    let plan = plan.map_err(|error| missing(&error))?;
-    let cpu = process::own_cpu();
+    let source = Source::open(path)?;
+    let plan = Plan::choose(&source, config, &RunOptions::default())?;
+    let mut random = fastrand::Rng::with_seed(seed);
     let counter = Counter::new(config, until.time);
-    let mut pass = 0;
     while !counter.is_over() {
         let left = until.bytes.saturating_sub(counter.bytes.load(Ordering::Relaxed));
-        let count = usize::try_from(left / u64::from(block_bytes)).unwrap_or(usize::MAX);
-        let extents =
-            random_extents(len, block_bytes, count.min(PLACES_AT_ONCE), seed ^ (pass << 32));
+        let count = usize::try_from(left / u64::from(blocks.block_bytes)).unwrap_or(usize::MAX);
+        let extents = random_extents(blocks, count.min(READS_AT_ONCE), &mut random);
         if extents.is_empty() {
             break;
         }
-        unless_enough(plan.read_extents(source, &extents, |block| counter.count(&block)))?;
-        pass += 1;
+        counter.end(plan.read_extents(&source, &extents, |block| counter.count(&block)))?;
     }
-    sample(&plan, &counter, cpu)
+    counter.sample(&plan)
 }
 
-fn sample(plan: &Plan, counter: &Counter, cpu: Duration) -> Result<Sample, Missing> {
-    let (bytes, operations, wall) = counter.counted();
-    if bytes == 0 && counter.time.is_some() {
-        let why = "nothing came in this time: take a longer --time";
-        return Err(Missing::Unavailable(why.to_owned()));
-    }
-    let latency = plan.stats().and_then(|stats| stats.latency());
-    Ok(Sample {
-        wall_s: wall.as_secs_f64(),
-        cpu_s: Some((process::own_cpu() - cpu).as_secs_f64()),
-        bytes,
-        operations,
-        latency_ns: latency.map(Into::into),
-        ..Sample::default()
-    })
-}
-
-/// Random places in `len` bytes, each at a multiple of `block_bytes`, the same for the same `seed`.
-pub(crate) fn random_extents(len: u64, block_bytes: u32, count: usize, seed: u64) -> Vec<Extent> {
-    let blocks = (len / u64::from(block_bytes)).max(1);
-    let mut state = seed;
-    let next = |_| {
-        let offset = splitmix(&mut state) % blocks * u64::from(block_bytes);
-        Extent { offset, len: block_bytes.min(len.min(u32::MAX.into()) as u32) }
-    };
-    (0..count).map(next).collect()
+/// Random blocks, independent of each other: some may come twice.
+pub(crate) fn random_extents(
+    Blocks { bytes, block_bytes }: Blocks,
+    count: usize,
+    random: &mut fastrand::Rng,
+) -> Vec<Extent> {
+    let (block, blocks) = (u64::from(block_bytes), (bytes / u64::from(block_bytes)).max(1));
+    let len = block.min(bytes) as u32;
+    (0..count).map(|_| Extent { offset: random.u64(0..blocks) * block, len }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::scratch::Scratch;
 
     #[test]
-    fn random_places_are_blocks_of_the_file_and_repeat() {
-        let extents = random_extents(1 << 20, 4096, 1000, 7);
-        assert!(extents.iter().all(|e| e.offset % 4096 == 0 && e.offset + 4096 <= 1 << 20));
-        assert_eq!(extents, random_extents(1 << 20, 4096, 1000, 7));
-        assert_ne!(extents, random_extents(1 << 20, 4096, 1000, 8));
-        let distinct: std::collections::BTreeSet<_> = extents.iter().map(|e| e.offset).collect();
+    fn random_extents_are_blocks_of_the_file_and_repeat() {
+        let blocks = Blocks { bytes: 1 << 20, block_bytes: 4096 };
+        let extents = |seed| random_extents(blocks, 1000, &mut fastrand::Rng::with_seed(seed));
+        assert!(extents(7).iter().all(|e| e.offset % 4096 == 0 && e.offset + 4096 <= 1 << 20));
+        assert_eq!(extents(7), extents(7));
+        assert_ne!(extents(7), extents(8));
+        let distinct: std::collections::BTreeSet<_> = extents(7).iter().map(|e| e.offset).collect();
         assert!(distinct.len() > 240, "most of 256 blocks: {}", distinct.len());
-        // The first output for a seed of 0, from the authors' own test vectors.
-        assert_eq!(splitmix(&mut 0), 0xE220_A839_7B1D_CDAF);
     }
 
     #[test]
     fn a_sample_ends_where_it_should() {
         let folder = tempfile::tempdir().unwrap();
-        let scratch = crate::scratch::Scratch::with_random(folder.path(), 1 << 20).unwrap();
-        let config = Config::default().with(|config| {
-            config.io.block_bytes = Some(4096);
-            config.io.queue_depth = Some(4);
-        });
-        let until = |bytes, time| Until { bytes, time };
-        let read = |until| {
-            from_start(scratch.path(), &config, &RunOptions::default(), until, &|_| {}).unwrap()
-        };
-        let all = read(until(u64::MAX, None));
+        let scratch = Scratch::with_random(folder.path(), 1 << 20).unwrap();
+        let path = scratch.path();
+        let config = config(None, CacheMode::Buffered, 4096, 4);
+        let all = from_start(path, &config, Until::bytes(u64::MAX)).unwrap();
         assert_eq!((all.bytes, all.operations), (1 << 20, 256));
-        assert_eq!(read(until(8192, None)).operations, 2);
-        let short = read(until(u64::MAX, Some(Duration::from_nanos(1))));
+        assert_eq!(from_start(path, &config, Until::bytes(8192)).unwrap().operations, 2);
+        let short = from_start(path, &config, Until::time(Duration::from_nanos(1))).unwrap();
         assert!((1..256).contains(&short.operations), "{short:?}");
         assert_eq!(short.bytes, short.operations * 4096);
-        // All of it in flight at once: then all of the time counts, and not what was left when it had come.
-        let config = config.with(|config| config.io.queue_depth = Some(256));
-        let at_once = from_start(
-            scratch.path(),
-            &config,
-            &RunOptions::default(),
-            until(u64::MAX, Some(Duration::from_secs(9))),
-            &|_| {},
-        );
+        // If all of it is in flight at once, nothing is left out.
+        let deep = config.clone().with(|config| config.io.queue_depth = Some(256));
+        let at_once = from_start(path, &deep, Until::time(Duration::from_secs(9)));
         assert_eq!(at_once.unwrap().bytes, 1 << 20);
-        let source = Source::open(scratch.path()).unwrap();
-        let places = Places { len: 1 << 20, block_bytes: 4096, seed: 1 };
-        let sample = scattered(&source, &config, places, until(70_000 * 4096, None)).unwrap();
-        assert_eq!(sample.operations, 70_000, "the list once, and a part of the next");
+        let blocks = Blocks { bytes: 1 << 20, block_bytes: 4096 };
+        let sample = scattered(path, &config, blocks, 1, Until::bytes(70_000 * 4096)).unwrap();
+        assert_eq!(sample.operations, 70_000, "the extents of two rounds");
     }
 }

@@ -1,4 +1,4 @@
-//! What a workload reads: a file or a device as it is, or in a folder a file of its own.
+//! The file that a workload reads: an existing file or device, or a file that is created in a folder.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -7,93 +7,82 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use blockring::{CacheMode, Config, Plan, RunOptions, Source};
 
-use crate::case::Missing;
-use crate::scratch::Scratch;
-use crate::session::{Planned, Session, Work};
-use crate::values::show_size;
+use crate::cli::args::{RunArgs, TargetArgs};
+use crate::model::units::show_size;
+use crate::runner::scratch::Scratch;
+use crate::runner::{GroupPlan, Session};
 
-/// Something with places to read at.
+/// Reading less says more about starting than about reading: 64 MiB take 17 ms at 3.8 GB/s. And random
+/// reads of a smaller file are likely to hit a cache of the device or its host.
+pub(crate) const BYTES_MIN: u64 = 64 << 20;
+
+/// Size of the file that a smoke test creates, in bytes.
+const SMOKE_BYTES: u64 = 1 << 20;
+
+/// A file or a device to read.
 #[derive(Debug)]
 pub(crate) struct Target {
     path: PathBuf,
     len: u64,
     is_folder: bool,
-    /// Made when it is first needed: a plan that is only shown makes nothing.
+    /// Created when the plan is carried out: `--dry-run` creates nothing.
     scratch: Option<Scratch>,
 }
 
-/// A file of our own in a small run, in bytes.
-const SMOKE_BYTES: u64 = 1 << 20;
-
 impl Target {
-    /// `path`: a regular file, a block device, or a folder in which a file of `own_bytes` is made; what is
-    /// there must have `bytes_min`.
-    ///
     /// # Errors
     ///
-    /// It is something else, too small, or cannot be read.
-    pub(crate) fn new(
-        path: &Path,
-        own_bytes: u64,
-        bytes_min: u64,
-        smoke: bool,
-    ) -> anyhow::Result<Target> {
-        let metadata = fs::metadata(path).with_context(|| format!("{}", path.display()))?;
-        let kind = metadata.file_type();
-        if kind.is_dir() {
-            let len = if smoke { SMOKE_BYTES } else { own_bytes };
-            if len < bytes_min && !smoke {
-                bail!("less than {} says nothing: take a larger --size", show_size(bytes_min));
+    /// The path is neither a regular file nor a block device nor a folder, is too small, or cannot be
+    /// read.
+    pub(crate) fn new(args: &TargetArgs, smoke: bool) -> anyhow::Result<Target> {
+        let path = &args.path;
+        let name = path.display();
+        let metadata = fs::metadata(path).with_context(|| name.to_string())?;
+        let (kind, least) = (metadata.file_type(), show_size(BYTES_MIN));
+        let (is_folder, len) = match kind.is_dir() {
+            true if smoke => (true, SMOKE_BYTES),
+            true if args.size < BYTES_MIN => bail!("--size is at least {least}"),
+            true => (true, args.size),
+            false if !kind.is_file() && !kind.is_block_device() => {
+                bail!("{name}: not a regular file, a folder or a block device")
             }
-            return Ok(Target { path: path.to_owned(), len, is_folder: true, scratch: None });
+            false => (false, Source::open(path)?.len().unwrap_or(0)),
+        };
+        match len {
+            ..4096 => bail!("{name}: its {len} bytes are less than a block of 4096"),
+            ..BYTES_MIN if !smoke => bail!(
+                "{name}: its {len} bytes are less than {least}, too few to measure: use a larger file, or a \
+                 folder, where a file of {} is created",
+                show_size(args.size),
+            ),
+            _ => Ok(Target { path: path.clone(), len, is_folder, scratch: None }),
         }
-        if !kind.is_file() && !kind.is_block_device() {
-            bail!("{}: it is no regular file, folder or block device", path.display());
-        }
-        let len = Source::open(path)?.len().unwrap_or(0);
-        if len < bytes_min && !smoke {
-            bail!(
-                "{}: it has {len} bytes, and less than {} says nothing: name a larger file, or a folder, in \
-                 which one of {} is made",
-                path.display(),
-                show_size(bytes_min),
-                show_size(own_bytes),
-            );
-        }
-        if len < 4096 {
-            bail!("{}: it has {len} bytes, and at least one block of 4096 is read", path.display());
-        }
-        Ok(Target { path: path.to_owned(), len, is_folder: false, scratch: None })
     }
 
-    /// What the environment is described by: the file, as soon as there is one.
-    pub(crate) fn described(&self) -> Vec<PathBuf> {
-        vec![self.path().to_owned()]
+    /// The folder and the size of the file that is to be created.
+    pub(crate) fn room(&self) -> Option<(&Path, u64)> {
+        self.is_folder.then_some((&*self.path, self.len))
     }
 
-    /// Room that it takes.
-    pub(crate) fn room(&self) -> Vec<(PathBuf, u64)> {
-        if self.is_folder { vec![(self.path.clone(), self.len)] } else { Vec::new() }
-    }
-
-    /// Makes the file, where one is to be made; then it is what is described.
+    /// Creates the file, if there is one to create.
     ///
     /// # Errors
     ///
-    /// It cannot be made.
-    pub(crate) fn make(&mut self, session: &mut Session<'_>) -> anyhow::Result<()> {
-        if self.is_folder && self.scratch.is_none() {
+    /// It cannot be created.
+    pub(crate) fn create(&mut self, session: &mut Session<'_>) -> anyhow::Result<()> {
+        if self.is_folder {
             self.scratch = Some(Scratch::with_random(&self.path, self.len)?);
-            session.look_at(&self.described());
+            session.describe_targets(&self.paths());
         }
         Ok(())
     }
 
-    /// What is read; before it is made, the folder.
+    /// The file to read; before it is created, its folder.
     pub(crate) fn path(&self) -> &Path {
         self.scratch.as_ref().map_or(&self.path, Scratch::path)
     }
 
+    /// The same, as a list.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         vec![self.path().to_owned()]
     }
@@ -102,61 +91,41 @@ impl Target {
         self.len
     }
 
-    /// Whether it offers direct I/O. A file that is not made yet: whether its folder does is not known, and
-    /// taken for granted.
-    pub(crate) fn has_direct(&self) -> bool {
-        let Ok(source) = Source::open(self.path()) else { return true };
-        let config = Config::default().with(|config| config.io.cache = Some(CacheMode::Direct));
-        Plan::choose(&source, &config, &RunOptions::default()).is_ok()
-    }
-}
-
-/// Plans a workload of `target`, and measures it if that is more than was wanted to be shown: `false` if not.
-///
-/// # Errors
-///
-/// The limits forbid it, the target cannot be made, or the run not be written.
-pub(crate) fn carry_out<A>(
-    args: &A,
-    target: &mut Target,
-    session: &mut Session<'_>,
-    plan: for<'a> fn(&'a A, &'a Target) -> Vec<Planned<'a>>,
-) -> anyhow::Result<bool> {
-    let room = target.room();
-    if !session.announce(&Work { groups: plan(args, target), room })? {
-        return Ok(false);
-    }
-    target.make(session)?;
-    // Once more, now that there is a file to be read.
-    session.measure_all(Work { groups: plan(args, target), room: Vec::new() })?;
-    Ok(true)
-}
-
-/// An error of a run, as the reason of a case: what cannot be had here is not a failure.
-pub(crate) fn missing(error: &blockring::Error) -> Missing {
-    use blockring::ErrorKind;
-    let why = error.kind().to_string();
-    match error.kind() {
-        ErrorKind::Engine { .. }
-        | ErrorKind::Cache { .. }
-        | ErrorKind::Config(_)
-        | ErrorKind::Resource { .. } => Missing::Unavailable(why),
-        _ => Missing::Failed(why),
-    }
-}
-
-/// Any error, as the reason of a case that should have run.
-pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Missing {
-    Missing::Failed(format!("{:#}", error.into()))
-}
-
-/// An error of a system call that asks for what not every kernel or file system has.
-pub(crate) fn refused(what: &str, error: &std::io::Error) -> Missing {
-    let why = format!("{what}: {error}");
-    match error.raw_os_error() {
-        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM | libc::ENOMEM) => {
-            Missing::Unavailable(why)
+    /// The mode for cold reads: direct, or buffered if the file does not support that. For a file that is
+    /// not created yet, direct.
+    pub(crate) fn cold_mode(&self) -> CacheMode {
+        let Ok(source) = Source::open(self.path()) else { return CacheMode::Direct };
+        let direct = Config::default().with(|config| config.io.cache = Some(CacheMode::Direct));
+        match Plan::choose(&source, &direct, &RunOptions::default()) {
+            Ok(_) => CacheMode::Direct,
+            Err(_) => CacheMode::Buffered,
         }
-        _ => Missing::Failed(why),
+    }
+}
+
+/// A workload that reads a [`Target`]. `A` are its options.
+pub(crate) struct Workload<A> {
+    pub(crate) name: &'static str,
+    pub(crate) plan: for<'a> fn(&'a A, &'a Target) -> Vec<GroupPlan<'a>>,
+    pub(crate) conclude: fn(&A, &mut Session<'_>),
+}
+
+impl<A> Workload<A> {
+    /// Plans the workload and carries it out. Returns whether everything ran that should have.
+    ///
+    /// # Errors
+    ///
+    /// The limits forbid it, or the target or the run file cannot be created.
+    pub(crate) fn run(&self, args: &A, target: &TargetArgs, run: &RunArgs) -> anyhow::Result<bool> {
+        let mut target = Target::new(target, run.smoke)?;
+        let mut session = Session::new(self.name, run, &target.paths());
+        if !session.announce(&(self.plan)(args, &target), target.room())? {
+            return Ok(true);
+        }
+        target.create(&mut session)?;
+        // Planned again, with the file that exists now.
+        session.measure_all((self.plan)(args, &target));
+        (self.conclude)(args, &mut session);
+        session.finish()
     }
 }

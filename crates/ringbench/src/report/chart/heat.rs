@@ -28,7 +28,7 @@ const VIRIDIS: [[f64; 3]; 5] = [
 ];
 
 /// The place from which on black text is more legible than white text.
-const BLACK_FROM: f64 = 0.42;
+const BLACK_FROM: f64 = 0.43;
 
 /// The color at a place from 0, the worst, to 1, the best.
 fn color(place: f64) -> String {
@@ -130,7 +130,11 @@ impl Heat<'_> {
         }
         if let Some((row, column)) = self.grid.best {
             let (x, y) = self.corner(row, column);
-            canvas.rect((x - 1, y - 1), (width + 2, height + 2), "class=\"frame\" stroke-width=\"2\"");
+            canvas.rect(
+                (x - 1, y - 1),
+                (width + 2, height + 2),
+                "class=\"frame\" stroke-width=\"2\"",
+            );
             let inner = "fill=\"none\" stroke=\"#000000\"";
             canvas.rect((x + 2, y + 2), (width - 4, height - 4), inner);
         }

@@ -34,7 +34,9 @@ pub(super) fn over_parameter(sides: &[Side<'_>], x: &str, by: &str) -> Vec<Drawi
             let cases = all[number].iter().filter(|case| naming.name(case) == *name);
             let mut line = Series::new(name, index);
             for case in cases {
-                let Some(at) = case.parameters.get(x).and_then(|x| x_axis.place(x)) else { continue };
+                let Some(at) = case.parameters.get(x).and_then(|x| x_axis.place(x)) else {
+                    continue;
+                };
                 let Some(summary) = sides[number].group.summary(case) else { continue };
                 let (min, max) = (y_axis.at(summary.min), y_axis.at(summary.max));
                 if min.is_finite() && max.is_finite() {

@@ -59,7 +59,13 @@ impl Canvas {
     }
 
     /// Text that is centered vertically.
-    pub(super) fn text(&mut self, (x, y): (i32, i32), anchor: Anchor, attributes: &str, text: &str) {
+    pub(super) fn text(
+        &mut self,
+        (x, y): (i32, i32),
+        anchor: Anchor,
+        attributes: &str,
+        text: &str,
+    ) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",

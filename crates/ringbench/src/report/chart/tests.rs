@@ -79,7 +79,10 @@ fn bars_have_names_values_and_reasons() {
     assert!(svg.contains("aria-label=\"group: What it shows.\""), "{svg}");
     // Only the best one is drawn in full color.
     let bars: Vec<_> = svg.lines().filter(|line| line.contains("#1f7fc4")).collect();
-    assert_eq!(bars.iter().map(|bar| bar.contains("fill-opacity")).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        bars.iter().map(|bar| bar.contains("fill-opacity")).collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
