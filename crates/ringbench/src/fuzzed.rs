@@ -15,7 +15,7 @@ pub fn run_file(data: &[u8]) {
     let _ = report::printed(&run);
     let named = |name: &str| NamedRun { name: name.to_owned(), run: run.clone() };
     for runs in [vec![named("a")], vec![named("a"), named("b")]] {
-        let page = html::of_runs(&runs).unwrap();
+        let page = html::of_runs(&runs);
         assert_eq!(page.matches("<script").count(), page.matches("</script>").count());
         markdown::of_runs(&runs);
         csv::of_runs(&runs);

@@ -1,6 +1,5 @@
-//! `ringbench report`: reads runs, and writes one page about all of them.
+//! `ringbench report`: reads runs, and writes one report about all of them.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -22,28 +21,23 @@ fn format_of(path: Option<&Path>) -> Format {
 
 /// # Errors
 ///
-/// A run cannot be read, or the page cannot be written.
+/// A run cannot be read, or the report cannot be written.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
-    let mut runs = Vec::new();
-    for path in &args.runs {
-        runs.push(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });
-    }
-    let page = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
-        Format::Html => html::of_runs(&runs)?,
+    let named =
+        |path: &PathBuf| Ok(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });
+    let runs = args.runs.iter().map(named).collect::<anyhow::Result<Vec<_>>>()?;
+    let report = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
+        Format::Html => html::of_runs(&runs),
         Format::Markdown => markdown::of_runs(&runs),
         Format::Csv => csv::of_runs(&runs),
     };
     match &args.output {
-        Some(path) => write(path, args, &page),
-        None => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(page.as_bytes())?;
-            Ok(out.flush()?)
-        }
+        Some(path) => write(path, args, &report),
+        None => super::write_to_stdout(&report),
     }
 }
 
-/// The name of a file, and where another one has the same, its whole path.
+/// The name of a file, or its whole path if another one has the same name.
 fn name(path: &Path, all: &[PathBuf]) -> String {
     let alike = all.iter().filter(|other| other.file_name() == path.file_name()).count();
     match path.file_name() {
@@ -52,14 +46,14 @@ fn name(path: &Path, all: &[PathBuf]) -> String {
     }
 }
 
-fn write(path: &Path, args: &ReportArgs, page: &str) -> anyhow::Result<()> {
+fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {
     let whole = |path: &Path| path.canonicalize().ok();
     if whole(path).is_some_and(|path| args.runs.iter().any(|run| whole(run) == Some(path.clone())))
     {
-        bail!("{}: it is one of the runs, which would be lost: name another file", path.display());
+        bail!("{}: this is one of the runs: use another output file", path.display());
     }
     let file = OutputFile::create(path, args.overwrite)?;
-    let written = file.replace(|file| file.write_all(page.as_bytes()));
+    let written = file.replace(|file| file.write_all(report.as_bytes()));
     if written.is_err() {
         file.discard_if_empty();
     }
@@ -71,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_file_says_the_format() {
+    fn the_extension_decides_the_format() {
         let of = |name: &str| format_of(Some(Path::new(name)));
         assert_eq!(of("a.md"), Format::Markdown);
         assert_eq!(of("a.CSV"), Format::Csv);
@@ -82,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_told_apart_by_their_names() {
+    fn runs_have_different_names() {
         let all = ["a/limits.json", "b/limits.json", "b/pipe.json"].map(PathBuf::from);
         let names = all.each_ref().map(|path| name(path, &all));
         assert_eq!(names, ["a/limits.json", "b/limits.json", "pipe.json"]);

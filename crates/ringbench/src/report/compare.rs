@@ -1,11 +1,9 @@
-//! Runs of one workload compare each other: which groups and cases they share, and which differences are
-//! more than noise.
-
-use crate::model::case::{Group, Metric};
-use crate::model::summary::Summary;
+//! Several runs of one workload: the groups and cases that they share, and the differences beyond the noise.
 
 use super::NamedRun;
 use super::table::{Cell, Column, Mark, Table};
+use crate::model::case::{Group, Metric};
+use crate::model::summary::Summary;
 
 /// All runs of one workload, in the order in which they were named.
 pub(super) struct Section<'a> {
@@ -13,36 +11,25 @@ pub(super) struct Section<'a> {
     pub(super) runs: Vec<&'a NamedRun>,
 }
 
-/// The runs by their workload, in the order of the first of each.
+/// The runs by workload, in the order of the first run of each.
 pub(super) fn sections(runs: &[NamedRun]) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
-    for run in runs {
-        let workload = &run.run.workload[..];
-        match sections.iter_mut().find(|section| section.workload == workload) {
-            Some(section) => section.runs.push(run),
-            None => sections.push(Section { workload, runs: vec![run] }),
-        }
-    }
-    sections
+    let workloads = super::unique(runs.iter().map(|run| &run.run.workload[..]));
+    let of = |workload| runs.iter().filter(|run| run.run.workload == workload).collect();
+    workloads.into_iter().map(|workload| Section { workload, runs: of(workload) }).collect()
 }
 
-/// What the groups of one name are, in the runs that have it: number of the run, and group.
+/// A group in the runs that have it: the number of the run, and its group.
 pub(super) type Shared<'a> = Vec<(usize, &'a Group)>;
 
-impl Section<'_> {
+impl<'a> Section<'a> {
     /// The groups of all runs, each name once.
-    pub(super) fn groups(&self) -> Vec<Shared<'_>> {
-        let mut shared: Vec<Shared<'_>> = Vec::new();
+    pub(super) fn groups(&self) -> Vec<Shared<'a>> {
+        let mut shared: Vec<Shared<'a>> = Vec::new();
         for (number, run) in self.runs.iter().enumerate() {
             for group in &run.run.groups {
-                // One of another metric under the same name is not the same.
-                let same = |other: &&mut Shared<'_>| {
-                    let first = other[0].1;
-                    first.name == group.name
-                        && first.metric == group.metric
-                        && first.chart == group.chart
-                };
-                match shared.iter_mut().find(same) {
+                // A group of this name with another metric is another group.
+                let kind = |group: &Group| (group.name.clone(), group.metric, group.chart.clone());
+                match shared.iter_mut().find(|other| kind(other[0].1) == kind(group)) {
                     Some(groups) => groups.push((number, group)),
                     None => shared.push(vec![(number, group)]),
                 }
@@ -52,7 +39,7 @@ impl Section<'_> {
     }
 }
 
-/// What a run is called compare others: `A`, `B`, ...
+/// The short name of a run in a comparison: `A`, `B`, ...
 pub(super) fn letter(number: usize) -> String {
     match u8::try_from(number) {
         Ok(number @ 0..26) => char::from(b'A' + number).to_string(),
@@ -60,16 +47,16 @@ pub(super) fn letter(number: usize) -> String {
     }
 }
 
-/// What a case is in one run, against the first.
+/// A case of one run compared with that of the first run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Verdict {
     /// By this factor.
     Faster(f64),
     Slower(f64),
     WithinNoise,
-    /// There is one sample, and nothing to know the noise by.
+    /// With one sample, the noise is unknown.
     OneSample,
-    /// One of the two does not have it.
+    /// One of the two runs does not have it.
     Alone,
 }
 
@@ -87,42 +74,41 @@ impl Verdict {
     }
 
     fn cell(self) -> Cell {
-        let marked = |text: String, value, mark| Cell { text, value: Some(value), mark };
-        match self {
-            Verdict::Faster(by) => marked(format!("{by:.2} times faster"), by, Mark::Better),
-            Verdict::Slower(by) => marked(format!("{by:.2} times slower"), 1.0 / by, Mark::Worse),
-            Verdict::WithinNoise => marked("within the noise".to_owned(), 1.0, Mark::Faint),
-            Verdict::OneSample => Cell { mark: Mark::Faint, ..Cell::text("one sample: not known") },
-            Verdict::Alone => Cell::default(),
-        }
+        let (text, value, mark) = match self {
+            Verdict::Faster(by) => (format!("{by:.2} times faster"), Some(by), Mark::Better),
+            Verdict::Slower(by) => (format!("{by:.2} times slower"), Some(1.0 / by), Mark::Worse),
+            Verdict::WithinNoise => ("within the noise".to_owned(), Some(1.0), Mark::Faint),
+            Verdict::OneSample => ("unknown: one sample".to_owned(), None, Mark::Faint),
+            Verdict::Alone => return Cell::default(),
+        };
+        Cell { text, value, mark }
     }
 }
 
-/// A row for each case of any run: each median and range, and from the second run on, what that is to the
-/// first.
+/// A row for each case of any run, with its medians and ranges, and from the second run on the comparison
+/// with the first.
 pub(super) fn table(groups: &Shared<'_>) -> Table {
     let metric = groups[0].1.metric;
+    let letters: Vec<String> = groups.iter().map(|(number, _)| letter(*number)).collect();
     let mut table = Table::default();
     table.columns.push(Column::text("case"));
-    for (number, _) in groups {
-        let letter = letter(*number);
+    for letter in &letters {
         table.columns.push(Column::number(format!("{letter}: {}", metric.name())));
         table.columns.push(Column::number(format!("{letter}: range")));
     }
-    let first = letter(groups[0].0);
-    for (number, _) in &groups[1..] {
-        table.columns.push(Column::number(format!("{} to {first}", letter(*number))));
-    }
-    for name in case_names(groups) {
-        let values: Vec<Vec<f64>> = groups
-            .iter()
-            .map(|(_, group)| group.case(name).map_or_else(Vec::new, |case| group.values(case)))
-            .collect();
+    let first = &letters[0];
+    table
+        .columns
+        .extend(letters[1..].iter().map(|other| Column::number(format!("{other} to {first}"))));
+    let cases = groups.iter().flat_map(|(_, group)| &group.cases);
+    for name in super::unique(cases.map(|case| &case.name)) {
+        let of_run = |(_, group): &(usize, &Group)| {
+            group.case(name).map_or_else(Vec::new, |case| group.values(case))
+        };
+        let values: Vec<Vec<f64>> = groups.iter().map(of_run).collect();
         let mut row = vec![Cell::text(name)];
         for values in &values {
-            let summary = Summary::of(values);
-            row.push(Cell::median(metric, summary.as_ref()));
-            row.push(Cell::range(metric, summary.as_ref()));
+            row.extend(Cell::median_and_range(metric, Summary::of(values).as_ref()));
         }
         let verdict = |other: &Vec<f64>| Verdict::of(metric, &values[0], other).cell();
         row.extend(values[1..].iter().map(verdict));
@@ -131,47 +117,35 @@ pub(super) fn table(groups: &Shared<'_>) -> Table {
     table
 }
 
-fn case_names<'a>(groups: &Shared<'a>) -> Vec<&'a str> {
-    let mut names: Vec<&str> = Vec::new();
-    for case in groups.iter().flat_map(|(_, group)| &group.cases) {
-        if !names.contains(&&case.name[..]) {
-            names.push(&case.name);
-        }
-    }
-    names
-}
-
-/// How many cases of how many are faster, slower or the same in each run after the first.
+/// The numbers of cases that are faster, slower or the same in each run after the first.
 pub(super) fn tally(section: &Section<'_>) -> Vec<String> {
     let shared = section.groups();
-    let mut words = Vec::new();
-    for number in 1..section.runs.len() {
-        let (mut faster, mut slower, mut same, mut unknown) = (0, 0, 0, 0);
+    let tally = |number| {
+        let mut verdicts = Vec::new();
         for groups in &shared {
             let of = |number| groups.iter().find(|(n, _)| *n == number).map(|(_, group)| *group);
             let Some((a, b)) = of(0).zip(of(number)) else { continue };
             for (x, y) in a.cases.iter().filter_map(|case| Some((case, b.case(&case.name)?))) {
-                match Verdict::of(a.metric, &a.values(x), &b.values(y)) {
-                    Verdict::Faster(_) => faster += 1,
-                    Verdict::Slower(_) => slower += 1,
-                    Verdict::WithinNoise => same += 1,
-                    Verdict::OneSample => unknown += 1,
-                    Verdict::Alone => {}
-                }
+                verdicts.push(Verdict::of(a.metric, &a.values(x), &b.values(y)));
             }
         }
-        let all = faster + slower + same + unknown;
-        let unknown = match unknown {
+        verdicts.retain(|verdict| *verdict != Verdict::Alone);
+        let count =
+            |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
+        let unknown = match count(|verdict| *verdict == Verdict::OneSample) {
             0 => String::new(),
-            unknown => format!(", and {unknown} not known, of one sample"),
+            unknown => format!(", {unknown} unknown, with one sample"),
         };
-        words.push(format!(
-            "{} to A: of {all} cases that both have, {faster} faster, {slower} slower, {same} within the \
-             noise{unknown}",
-            letter(number)
-        ));
-    }
-    words
+        format!(
+            "{} to A: of {} cases in both, {} faster, {} slower, {} within the noise{unknown}",
+            letter(number),
+            verdicts.len(),
+            count(|verdict| matches!(verdict, Verdict::Faster(_))),
+            count(|verdict| matches!(verdict, Verdict::Slower(_))),
+            count(|verdict| *verdict == Verdict::WithinNoise)
+        )
+    };
+    (1..section.runs.len()).map(tally).collect()
 }
 
 #[cfg(test)]
@@ -180,7 +154,7 @@ mod tests {
     use crate::report::fixture;
 
     #[test]
-    fn only_what_exceeds_the_noise_is_a_difference() {
+    fn only_differences_beyond_the_noise_count() {
         let seconds = |a: &[f64], b: &[f64]| Verdict::of(Metric::Seconds, a, b);
         let (even, noisy) = ([1.0; 5], [0.5, 0.7, 0.9, 1.2, 1.4]);
         assert_eq!(seconds(&even, &[0.8; 5]), Verdict::Faster(1.25));
@@ -221,7 +195,7 @@ mod tests {
         );
         assert_eq!(
             tally(&sections[0]),
-            ["B to A: of 2 cases that both have, 1 faster, 0 slower, 1 within the noise"]
+            ["B to A: of 2 cases in both, 1 faster, 0 slower, 1 within the noise"]
         );
     }
 

@@ -1,11 +1,11 @@
-//! Runs as CSV (RFC 4180, lines end in a line feed): a row for each sample, nothing left out.
+//! Runs as CSV (RFC 4180, but lines end in a line feed): a row for each sample, with everything in it.
 
 use std::collections::BTreeMap;
 
-use crate::model::case::{Case, Group, Metric, Sample};
-use crate::model::run_file::Run;
+use serde_json::Value;
 
 use super::NamedRun;
+use crate::model::case::{Case, Group, Sample};
 
 const COLUMNS: [&str; 27] = [
     "run",
@@ -39,15 +39,13 @@ const COLUMNS: [&str; 27] = [
 
 /// All samples of all runs. Cases without samples have no row.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
-    let mut text = COLUMNS.join(",");
-    text.push('\n');
-    for NamedRun { name, run } in runs {
-        for group in &run.groups {
+    let mut text = COLUMNS.join(",") + "\n";
+    for named in runs {
+        for group in &named.run.groups {
             for case in &group.cases {
-                for (number, sample) in case.samples.iter().enumerate() {
-                    let row = row((name, run), group, case, (number, sample));
-                    let row: Vec<String> = row.iter().map(|field| quote(field)).collect();
-                    text.push_str(&row.join(","));
+                for (number, sample) in (1..).zip(&case.samples) {
+                    let row = row(named, group, case, (number, sample));
+                    text.push_str(&row.map(|field| quote(&field)).join(","));
                     text.push('\n');
                 }
             }
@@ -57,53 +55,48 @@ pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
 }
 
 fn row(
-    (name, run): (&str, &Run),
+    NamedRun { name, run }: &NamedRun,
     group: &Group,
     case: &Case,
-    (number, sample): (usize, &Sample),
-) -> Vec<String> {
-    let latency = sample.latency_ns;
-    let percentile = |index: usize| show(latency.map(|latency| latency.percentiles()[index].1));
-    let state = match run.state {
-        crate::model::run_file::RunState::Running => "running",
-        crate::model::run_file::RunState::Finished => "finished",
-        crate::model::run_file::RunState::CutShort => "cut_short",
-        crate::model::run_file::RunState::Interrupted => "interrupted",
-    };
-    let mut row = vec![
-        name.to_owned(),
+    (number, sample): (u32, &Sample),
+) -> [String; COLUMNS.len()] {
+    let latency = |part: usize| show(sample.latency_ns.map(|ns| ns.percentiles()[part].1));
+    [
+        name.clone(),
         run.started.clone(),
-        state.to_owned(),
+        in_json(&run.state),
         run.workload.clone(),
         group.name.clone(),
         case.name.clone(),
         join(&case.parameters),
-        (number + 1).to_string(),
+        number.to_string(),
         sample.at_s.to_string(),
         sample.wall_s.to_string(),
-        metric(group.metric).to_owned(),
+        in_json(&group.metric),
         group.metric.of(sample).to_string(),
         show(sample.cpu_s),
         show(sample.rss_bytes),
         sample.bytes.to_string(),
         sample.operations.to_string(),
         show(sample.disk_read_bytes),
-        show(latency.map(|latency| latency.avg)),
-    ];
-    row.extend((0..6).map(percentile));
-    row.push(show(sample.in_flight.iter().map(|(_, count)| *count).max()));
-    row.push(sample.digest.clone().unwrap_or_default());
-    row.push(join(&sample.more));
-    row
+        show(sample.latency_ns.map(|ns| ns.avg)),
+        latency(0),
+        latency(1),
+        latency(2),
+        latency(3),
+        latency(4),
+        latency(5),
+        show(sample.in_flight.iter().map(|(_, count)| *count).max()),
+        show(sample.digest.as_ref()),
+        join(&sample.more),
+    ]
 }
 
-/// The metric by the unit of its values.
-fn metric(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Seconds => "seconds",
-        Metric::BytesPerS => "bytes_per_s",
-        Metric::OperationsPerS => "operations_per_s",
-        Metric::NsPerOperation => "ns_per_operation",
+/// The name of a variant in run files.
+fn in_json(variant: &impl serde::Serialize) -> String {
+    match serde_json::to_value(variant) {
+        Ok(Value::String(name)) => name,
+        _ => String::new(),
     }
 }
 

@@ -1,338 +1,218 @@
-//! Runs as one page of HTML that needs nothing else: style, script and charts are in it, and its policy
-//! forbids it to load anything. All text from runs goes through [`escape`].
+//! Runs as one self-contained page of HTML: style, script and charts are in it, and its policy forbids it
+//! to load anything. All text from runs goes through [`escape`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-
-use crate::model::case::Group;
-use crate::model::run_file::Run;
-use crate::report::chart::{self, Side, escape};
+use std::fmt::{Result, Write};
 
 use super::NamedRun;
-use super::compare::{self, Section, Shared};
-use super::table::{self, Cell, Mark, Table};
+use super::chart::{self, Side, escape};
+use super::document::{self, Block, Level, ListKind, title_of};
+use super::table::{self, Cell, Mark, NotMeasured, Table};
+use crate::model::case::Group;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Tables of more rows are folded.
+/// Longer tables are folded, in rows.
 const ROWS_OPEN_MAX: usize = 24;
 
 /// Longer names of cases may be broken into lines.
 const NAME_CHARS_UNBROKEN: usize = 32;
 
+/// Shorter pages have no table of contents, in groups.
+const GROUPS_LISTED_MIN: usize = 3;
+
 /// One page for all runs.
-///
-/// # Errors
-///
-/// A chart cannot be drawn.
-pub(crate) fn of_runs(runs: &[NamedRun]) -> anyhow::Result<String> {
-    let sections = compare::sections(runs);
-    let workloads: Vec<&str> = sections.iter().map(|section| section.workload).collect();
-    let title = escape(&format!("ringbench: {}", workloads.join(", ")));
-    let mut page = format!(
+pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
+    let mut page = String::new();
+    // Writing to a string does not fail.
+    let _ = write_page(&mut page, &document::of_runs(runs));
+    page
+}
+
+fn write_page(page: &mut String, blocks: &[Block<'_>]) -> Result {
+    let headings = |wanted| {
+        let headings = blocks.iter().filter_map(move |block| match block {
+            Block::Heading(level, name) if *level == wanted => Some(escape(name)),
+            _ => None,
+        });
+        headings.collect::<Vec<_>>()
+    };
+    let workloads = headings(Level::Workload);
+    let title = match &workloads[..] {
+        [workload] => workload.clone(),
+        _ => format!("{} workloads", workloads.len()),
+    };
+    write!(
+        page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <header class=\"page\"><p class=\"brand\">ringbench</p>\n"
-    );
-    match &sections[..] {
-        [one] => writeln!(page, "<h1>{}</h1></header>", escape(one.workload))?,
-        _ => writeln!(page, "<h1>{} workloads</h1></header>", sections.len())?,
-    }
-    contents(&mut page, &sections)?;
-    for (number, section) in sections.iter().enumerate() {
-        write_section(&mut page, section, number, sections.len() > 1)?;
-    }
-    write!(page, "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")?;
-    Ok(page)
-}
-
-/// Links to all groups, where there are several.
-fn contents(page: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
-    if sections.iter().map(|section| section.groups().len()).sum::<usize>() < 3 {
-        return Ok(());
-    }
-    page.push_str("<nav aria-label=\"Contents\">\n");
-    for (number, section) in sections.iter().enumerate() {
-        page.push_str("<ul>");
-        if sections.len() > 1 {
-            let name = escape(section.workload);
-            write!(page, "<li class=\"workload\"><a href=\"#s{number}\">{name}</a></li>")?;
-        }
-        for (index, shared) in section.groups().iter().enumerate() {
-            let name = escape(&shared[0].1.name);
-            write!(page, "<li><a href=\"#s{number}g{index}\">{name}</a></li>")?;
-        }
-        page.push_str("</ul>\n");
-    }
-    page.push_str("</nav>\n");
-    Ok(())
-}
-
-fn write_section(
-    page: &mut String,
-    section: &Section<'_>,
-    number: usize,
-    has_title: bool,
-) -> anyhow::Result<()> {
-    writeln!(page, "<section class=\"workload\" id=\"s{number}\">")?;
-    if has_title {
-        writeln!(page, "<h2 class=\"workload\">{}</h2>", escape(section.workload))?;
-    }
-    let several = section.runs.len() > 1;
-    for (run, named) in section.runs.iter().enumerate() {
-        if several {
-            let letter = compare::letter(run);
-            let name = escape(&named.name);
-            writeln!(page, "<h3 class=\"run\"><b class=\"letter\">{letter}</b> {name}</h3>")?;
-        }
-        about(page, &named.run)?;
-    }
-    environment(page, section)?;
-    if several {
-        page.push_str("<h3>Side by side</h3>\n");
-        list(page, "conclusions", &compare::tally(section))?;
-    }
-    for (run, named) in section.runs.iter().enumerate() {
-        let of = if several { format!(" of {}", compare::letter(run)) } else { String::new() };
-        words(page, &named.run, &of)?;
-    }
-    for (index, shared) in section.groups().iter().enumerate() {
-        writeln!(page, "<section class=\"group\" id=\"s{number}g{index}\">")?;
-        write_group(page, shared, several)?;
-        page.push_str("</section>\n");
-    }
-    page.push_str("</section>\n");
-    Ok(())
-}
-
-/// When and by what a run was made, and whether it is complete.
-fn about(page: &mut String, run: &Run) -> std::fmt::Result {
-    let (started, command) = (escape(&run.started), escape(&super::command_line(run)));
-    writeln!(
-        page,
-        "<p class=\"about\"><time datetime=\"{started}\">{}</time> <code>{command}</code></p>",
-        started.replace('T', " ").replace('Z', " UTC")
+         <title>ringbench: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <p class=\"brand\">ringbench</p>\n<h1>{title}</h1>\n",
+        workloads.join(", ")
     )?;
-    match super::incomplete(run) {
-        Some(why) => writeln!(page, "<p class=\"incomplete\" role=\"note\">{why}</p>"),
-        None => Ok(()),
+    if headings(Level::Group).len() >= GROUPS_LISTED_MIN {
+        write_contents(page, blocks)?;
     }
-}
-
-/// What a run comes to, and what is to be known before it is believed.
-fn words(page: &mut String, run: &Run, of: &str) -> std::fmt::Result {
-    if !run.conclusions.is_empty() {
-        writeln!(page, "<h3>Conclusions{of}</h3>")?;
-        list(page, "conclusions", &run.conclusions)?;
-    }
-    if !run.results.is_empty() {
-        writeln!(page, "<dl class=\"results\" aria-label=\"Results{of}\">")?;
-        for (name, value) in &run.results {
-            let (name, value) = table::quantity(name, *value);
-            let (name, value) = (escape(&name), escape(&value));
-            writeln!(page, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
-        }
-        page.push_str("</dl>\n");
-    }
-    advice(page, &run.advice, &format!("Before you believe the numbers{of}"))
-}
-
-fn advice(page: &mut String, advice: &[String], title: &str) -> std::fmt::Result {
-    if advice.is_empty() {
-        return Ok(());
-    }
-    writeln!(page, "<aside class=\"advice\"><p class=\"title\">{title}</p>")?;
-    list(page, "", advice)?;
-    page.push_str("</aside>\n");
-    Ok(())
-}
-
-fn list(page: &mut String, class: &str, items: &[String]) -> std::fmt::Result {
-    writeln!(page, "<ul class=\"{class}\">")?;
-    for item in items {
-        writeln!(page, "<li>{}</li>", escape(item))?;
-    }
-    page.push_str("</ul>\n");
-    Ok(())
-}
-
-/// The facts of all runs of a section: a column for each run, and what is not the same in all of them marked.
-fn environment(page: &mut String, section: &Section<'_>) -> std::fmt::Result {
-    let machines: Vec<_> = section.runs.iter().map(|run| &run.run.environment.machine).collect();
-    let fact = |name: &str| machines[0].get(name).map(|value| escape(value));
-    let short: Vec<String> = ["kernel", "cpu", "memory"].into_iter().filter_map(fact).collect();
-    writeln!(
-        page,
-        "<details class=\"environment\"><summary>Measured on {}</summary>",
-        short.join(", ")
-    )?;
-    facts(page, "machine", &machines)?;
-    let mut paths: Vec<&String> = Vec::new();
-    for target in section.runs.iter().flat_map(|run| &run.run.environment.targets) {
-        if !paths.contains(&&target.path) {
-            paths.push(&target.path);
+    for (number, block) in blocks.iter().enumerate() {
+        match block {
+            // It is the title.
+            Block::Heading(Level::Workload, _) if workloads.len() == 1 => {}
+            block => write_block(page, number, block)?,
         }
     }
-    let none = BTreeMap::new();
-    for path in paths {
-        let of_run = |run: &&NamedRun| {
-            let targets = &run.run.environment.targets;
-            targets.iter().position(|target| target.path == *path)
+    write!(page, "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
+}
+
+/// Links to all workloads and groups; headings have the numbers of their blocks.
+fn write_contents(page: &mut String, blocks: &[Block<'_>]) -> Result {
+    page.push_str("<nav aria-label=\"Contents\">\n<ul>");
+    for (number, block) in blocks.iter().enumerate() {
+        let (class, name) = match block {
+            Block::Heading(Level::Workload, name) => (" class=\"workload\"", name),
+            Block::Heading(Level::Group, name) => ("", name),
+            _ => continue,
         };
-        let columns = section.runs.iter().map(|run| {
-            of_run(run).map_or(&none, |index| &run.run.environment.targets[index].facts)
-        });
-        facts(page, path, &columns.collect::<Vec<_>>())?;
+        write!(page, "<li{class}><a href=\"#b{number}\">{}</a></li>", escape(name))?;
     }
-    page.push_str("</details>\n");
+    page.push_str("</ul>\n</nav>\n");
     Ok(())
 }
 
-fn facts(page: &mut String, of: &str, runs: &[&BTreeMap<String, String>]) -> std::fmt::Result {
-    let names: BTreeSet<&String> = runs.iter().flat_map(|facts| facts.keys()).collect();
-    write!(page, "<div class=\"scroll\"><table class=\"facts\"><caption>{}</caption>", escape(of))?;
-    if runs.len() > 1 {
-        page.push_str("<thead><tr><td></td>");
-        for number in 0..runs.len() {
-            write!(page, "<th scope=\"col\">{}</th>", compare::letter(number))?;
+fn write_block(page: &mut String, number: usize, block: &Block<'_>) -> Result {
+    match block {
+        Block::Heading(level, name) => {
+            let (tag, class) = match level {
+                Level::Workload => ("h2", "workload"),
+                Level::Run => ("h3", "run"),
+                Level::Group => ("h3", "group"),
+            };
+            writeln!(page, "<{tag} class=\"{class}\" id=\"b{number}\">{}</{tag}>", escape(name))
         }
-        page.push_str("</tr></thead>");
-    }
-    page.push_str("<tbody>\n");
-    for name in names {
-        let values: Vec<&str> =
-            runs.iter().map(|facts| facts.get(name).map_or("", |value| &value[..])).collect();
-        let differs = values.iter().any(|value| *value != values[0]);
-        let class = if differs { " class=\"differs\"" } else { "" };
-        write!(page, "<tr{class}><th scope=\"row\">{}</th>", escape(name))?;
-        for value in values {
-            write!(page, "<td>{}</td>", escape(value))?;
+        Block::Started(run) => {
+            let (started, command) = (escape(&run.started), escape(&super::command_line(run)));
+            let shown = started.replace('T', " ").replace('Z', " UTC");
+            writeln!(
+                page,
+                "<p class=\"about\"><time datetime=\"{started}\">{shown}</time> <code>{command}</code><br>{}</p>",
+                escape(&document::machine(run))
+            )
         }
-        page.push_str("</tr>\n");
-    }
-    page.push_str("</tbody></table></div>\n");
-    Ok(())
-}
-
-/// One group, of as many runs as have it.
-fn write_group(page: &mut String, shared: &Shared<'_>, several: bool) -> anyhow::Result<()> {
-    let first = shared[0].1;
-    writeln!(page, "<h3>{}</h3>", escape(&first.name))?;
-    let letters: Vec<String> = shared.iter().map(|(run, _)| compare::letter(*run)).collect();
-    let sides = shared
-        .iter()
-        .zip(&letters)
-        .map(|((_, group), letter)| Side { name: if several { letter } else { "" }, group });
-    figure(page, first, &chart::draw(&sides.collect::<Vec<_>>()))?;
-    if shared.len() > 1 {
-        write_table(page, &compare::table(shared), "Side by side")?;
-    }
-    for ((_, group), letter) in shared.iter().zip(&letters) {
-        let run = |word: &str| if several { format!(" {word} {letter}") } else { String::new() };
-        let of = run("of");
-        let table = table::of_group(group);
-        let caption = format!("{}{of}", first.metric.name());
-        match table.rows.len() > ROWS_OPEN_MAX || shared.len() > 1 {
-            true => {
-                let summary = format!("All {} cases{of}", table.rows.len());
-                writeln!(page, "<details><summary>{summary}</summary>")?;
-                write_table(page, &table, &caption)?;
-                page.push_str("</details>\n");
+        Block::Warning(why) => writeln!(page, "<p class=\"incomplete\" role=\"note\">{why}</p>"),
+        Block::Paragraph(text) => writeln!(page, "<p class=\"lead\">{}</p>", escape(text)),
+        Block::List { kind, title, items } => {
+            let (class, tag) = match kind {
+                ListKind::Conclusions => ("conclusions", "section"),
+                ListKind::Caveats => ("advice", "aside"),
+            };
+            writeln!(page, "<{tag} class=\"{class}\"><h4>{}</h4>\n<ul>", escape(title))?;
+            for item in items {
+                writeln!(page, "<li>{}</li>", escape(item))?;
             }
-            false => write_table(page, &table, &caption)?,
+            writeln!(page, "</ul></{tag}>")
         }
-        missing(page, group, &run("in"))?;
-        advice(page, &group.advice, &format!("About these numbers{of}"))?;
+        Block::Results(results) => {
+            page.push_str("<dl class=\"results\" aria-label=\"Results\">\n");
+            for (name, value) in results {
+                let (name, value) = (escape(name), escape(value));
+                writeln!(page, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
+            }
+            writeln!(page, "</dl>")
+        }
+        Block::Chart(sides) => write_chart(page, sides),
+        Block::Comparison(table) => write_table(page, table, "cases", "Comparison"),
+        Block::Cases(group, letter) => write_cases(page, group, letter.as_deref()),
+        Block::Missing(reasons) => write_missing(page, reasons),
+        Block::Environment(tables) => {
+            writeln!(page, "<details class=\"environment\"><summary>Environment</summary>")?;
+            for table in tables {
+                write_table(page, table, "facts", "Facts")?;
+            }
+            writeln!(page, "</details>")
+        }
     }
-    Ok(())
 }
 
-fn figure(page: &mut String, group: &Group, drawings: &[chart::Drawing]) -> std::fmt::Result {
-    let kind = chart::kind(&group.chart);
-    writeln!(
-        page,
-        "<figure data-chart=\"{kind}\"><figcaption>{}</figcaption>",
-        escape(&group.about)
-    )?;
-    for drawing in drawings {
+fn write_chart(page: &mut String, sides: &[Side<'_>]) -> Result {
+    let (chart, drawings) = (&sides[0].group.chart, chart::draw(sides));
+    writeln!(page, "<figure data-chart=\"{}\">", chart::kind(chart))?;
+    for drawing in &drawings {
         if !drawing.side.is_empty() {
-            let side = escape(&drawing.side);
-            writeln!(page, "<p class=\"side\"><b class=\"letter\">{side}</b></p>")?;
+            writeln!(page, "<p class=\"side\">{}</p>", escape(&drawing.side))?;
         }
-        // A box that scrolls is reached by the keyboard.
-        writeln!(
-            page,
-            "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"Chart\">{}</div>",
-            drawing.svg.trim_end()
-        )?;
+        write_scrolling(page, "Chart", &drawing.svg)?;
     }
-    let note = if drawings.is_empty() {
-        chart::why_none(&group.chart)
-    } else {
-        chart::legend(&group.chart)
-    };
-    writeln!(page, "<p class=\"note\">{note}</p></figure>")
+    let note = if drawings.is_empty() { chart::why_none(chart) } else { chart::legend(chart) };
+    writeln!(page, "<figcaption>{note}</figcaption></figure>")
 }
 
-fn missing(page: &mut String, group: &Group, in_run: &str) -> std::fmt::Result {
-    let reasons = table::missing(group);
+/// A box that scrolls can be focused, for the keyboard.
+fn write_scrolling(page: &mut String, label: &str, content: &str) -> Result {
+    let attributes =
+        format!("class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\"");
+    writeln!(page, "<div {attributes}>{content}</div>")
+}
+
+fn write_cases(page: &mut String, group: &Group, letter: Option<&str>) -> Result {
+    let table = table::of_group(group);
+    let caption = title_of(group.metric.name(), letter);
+    if letter.is_none() && table.rows.len() <= ROWS_OPEN_MAX {
+        return write_table(page, &table, "cases", &caption);
+    }
+    let title = title_of(&format!("All {} cases", table.rows.len()), letter);
+    writeln!(page, "<details><summary>{title}</summary>")?;
+    write_table(page, &table, "cases", &caption)?;
+    writeln!(page, "</details>")
+}
+
+fn write_missing(page: &mut String, reasons: &[NotMeasured]) -> Result {
     if reasons.is_empty() {
         return Ok(());
     }
-    writeln!(page, "<ul class=\"missing\" aria-label=\"Not measured{in_run}\">")?;
+    writeln!(page, "<ul class=\"missing\" aria-label=\"Not measured\">")?;
     for reason in reasons {
-        let class = if reason.has_failed { " class=\"failed\"" } else { "" };
         let (what, names, why) = (reason.what(), escape(&reason.names), escape(&reason.why));
-        writeln!(page, "<li{class}><span>{what}{in_run}</span> <b>{names}</b>: {why}</li>")?;
+        writeln!(page, "<li class=\"{what}\"><span>{what}:</span> <b>{names}</b>: {why}</li>")?;
     }
-    page.push_str("</ul>\n");
-    Ok(())
+    writeln!(page, "</ul>")
 }
 
-/// A table that the script makes sortable: each cell says what it is sorted by.
-fn write_table(page: &mut String, table: &Table, caption: &str) -> std::fmt::Result {
+/// Writes a table. The script makes those of the class `cases` sortable, by the values of the cells.
+fn write_table(page: &mut String, table: &Table, class: &str, caption: &str) -> Result {
     if table.rows.is_empty() {
         return Ok(());
     }
     let longest = table.rows.iter().map(|row| row[0].text.chars().count()).max().unwrap_or(0);
-    write!(
-        page,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"Table\">\
-         <table class=\"cases\" style=\"--name:{}ch\"><caption>{}</caption>\n<thead><tr>",
-        longest.min(NAME_CHARS_UNBROKEN),
+    let name_chars = longest.min(NAME_CHARS_UNBROKEN);
+    let mut content = format!(
+        "<table class=\"{class}\" style=\"--name:{name_chars}ch\"><caption>{}</caption>\n<thead><tr>",
         escape(caption)
-    )?;
+    );
     for column in &table.columns {
         let class = if column.is_number { " class=\"number\"" } else { "" };
-        write!(page, "<th scope=\"col\"{class}>{}</th>", escape(&column.name))?;
+        write!(content, "<th scope=\"col\"{class}>{}</th>", escape(&column.name))?;
     }
-    page.push_str("</tr></thead>\n<tbody>\n");
+    content.push_str("</tr></thead>\n<tbody>\n");
     for (index, row) in table.rows.iter().enumerate() {
-        page.push_str(if table.best == Some(index) { "<tr class=\"best\">" } else { "<tr>" });
-        for (cell, column) in row.iter().zip(&table.columns) {
-            write_cell(page, cell, column.is_number)?;
-        }
-        page.push_str("</tr>\n");
+        let class = if table.best == Some(index) { " class=\"best\"" } else { "" };
+        write!(content, "<tr{class}><th scope=\"row\">{}</th>", escape(&row[0].text))?;
+        row[1..].iter().try_for_each(|cell| write_cell(&mut content, cell))?;
+        content.push_str("</tr>\n");
     }
-    page.push_str("</tbody></table></div>\n");
-    Ok(())
+    content.push_str("</tbody></table>");
+    write_scrolling(page, "Table", &content)
 }
 
-fn write_cell(page: &mut String, cell: &Cell, is_number: bool) -> std::fmt::Result {
+fn write_cell(page: &mut String, cell: &Cell) -> Result {
     let text = escape(&cell.text);
-    if !is_number {
-        return write!(page, "<th scope=\"row\">{text}</th>");
-    }
     let class = match cell.mark {
         Mark::None => "",
         Mark::Better => " class=\"better\"",
         Mark::Worse => " class=\"worse\"",
         Mark::Faint => " class=\"faint\"",
+        Mark::Differs => " class=\"differs\"",
     };
     match cell.value.filter(|value| value.is_finite()) {
         Some(value) => write!(page, "<td{class} data-value=\"{value}\">{text}</td>"),
@@ -344,11 +224,12 @@ fn write_cell(page: &mut String, cell: &Cell, is_number: bool) -> std::fmt::Resu
 mod tests {
     use super::*;
     use crate::model::case::Missing;
+    use crate::model::run_file::Run;
     use crate::report::fixture;
 
     fn page(runs: Vec<Run>) -> String {
         let named = |(number, run)| NamedRun { name: format!("run <{number}>.json"), run };
-        of_runs(&runs.into_iter().enumerate().map(named).collect::<Vec<_>>()).unwrap()
+        of_runs(&runs.into_iter().enumerate().map(named).collect::<Vec<_>>())
     }
 
     #[test]
@@ -385,13 +266,13 @@ mod tests {
         for part in [
             "<h1>compare</h1>",
             "<code>ringbench compare &#39;/data/a b&#39;</code>",
-            "<summary>Measured on Linux 6.12 x86_64, A &amp; B &lt;9000&gt;</summary>",
+            "<br>Linux 6.12 x86_64, A &amp; B &lt;9000&gt;</p>",
             "<li>ringsum is 2.00 times as fast as `b3sum | &lt;script&gt;`</li>",
             "<dt>limit</dt><dd>3.81 GB/s</dd>",
-            "<figcaption>How long each takes for a file that is in the page cache.</figcaption>",
+            "<p class=\"lead\">How long each takes for a file that is in the page cache.</p>",
             "<tr class=\"best\"><th scope=\"row\">ringsum</th><td data-value=\"1\">1.00 s</td>",
-            "<span>not here</span> <b>cksum</b>: it is not installed",
-            "<p class=\"title\">About these numbers</p>",
+            "<span>unavailable:</span> <b>cksum</b>: it is not installed",
+            "<h4>Caveats</h4>",
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
@@ -402,7 +283,7 @@ mod tests {
     fn runs_of_one_workload_share_a_section() {
         let page = page(vec![fixture::run(), fixture::run_after()]);
         for part in [
-            "<b class=\"letter\">B</b> run &lt;1&gt;.json",
+            ">B: run &lt;1&gt;.json</h3>",
             "This run was interrupted",
             "<td class=\"better\" data-value=\"1.25\">1.25 times faster</td>",
             "<td class=\"faint\" data-value=\"1\">within the noise</td>",

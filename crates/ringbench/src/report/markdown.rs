@@ -2,116 +2,62 @@
 
 use std::fmt::Write;
 
-use crate::model::case::Group;
-use crate::model::run_file::Run;
-
 use super::NamedRun;
-use super::compare::{self, Section};
+use super::document::{self, Block, Level, title_of};
 use super::table::{self, Cell, Mark, Table};
 
 /// One document for all runs.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
     let mut text = String::from("# ringbench\n");
-    for section in compare::sections(runs) {
-        let _ = writeln!(text, "\n## {}", escape(section.workload));
-        match &section.runs[..] {
-            [run] => one(&mut text, &run.run),
-            _ => several(&mut text, &section),
-        }
+    for block in document::of_runs(runs) {
+        write_block(&mut text, block);
     }
     text
 }
 
-fn one(text: &mut String, run: &Run) {
-    about(text, run);
-    words(text, run, "###");
-    for group in &run.groups {
-        heading(text, group, "###");
-        write_group(text, group);
-    }
-    environment(text, run, "###");
-}
+// (Writing to a string does not fail.)
 
-fn several(text: &mut String, section: &Section<'_>) {
-    for (number, named) in section.runs.iter().enumerate() {
-        let _ = writeln!(text, "\n### {}: {}", compare::letter(number), escape(&named.name));
-        about(text, &named.run);
-        words(text, &named.run, "####");
-        environment(text, &named.run, "####");
-    }
-    text.push_str("\n### Side by side\n");
-    write_list(text, &compare::tally(section));
-    for shared in section.groups() {
-        heading(text, shared[0].1, "####");
-        if let [_, _, ..] = &shared[..] {
-            write_table(text, &compare::table(&shared));
+fn write_block(text: &mut String, block: Block<'_>) {
+    match block {
+        Block::Heading(level, name) => {
+            let level = if level == Level::Workload { "##" } else { "###" };
+            let _ = writeln!(text, "\n{level} {}", escape(&name));
         }
-        for (number, group) in &shared {
-            let _ = writeln!(text, "\n{}:", compare::letter(*number));
-            write_group(text, group);
+        Block::Started(run) => {
+            let (start, command) = (escape(&run.started), code(&super::command_line(run)));
+            let machine = escape(&document::machine(run));
+            let _ = writeln!(text, "\nStarted {start} by {command} on {machine}");
         }
-    }
-}
-
-/// When and by what a run was made, and whether it is complete.
-fn about(text: &mut String, run: &Run) {
-    let command = super::command_line(run);
-    let _ = writeln!(text, "\nStarted {} by {}", escape(&run.started), code(&command));
-    if let Some(why) = super::incomplete(run) {
-        let _ = writeln!(text, "\n**{why}**");
-    }
-}
-
-/// What it comes to, in words and in numbers, and what is to be known before.
-fn words(text: &mut String, run: &Run, level: &str) {
-    if !run.conclusions.is_empty() {
-        let _ = writeln!(text, "\n{level} Conclusions");
-        write_list(text, &run.conclusions);
-    }
-    if !run.results.is_empty() {
-        let _ = writeln!(text, "\n{level} Results");
-        let result = |(name, value): (&String, &f64)| {
-            let (name, value) = table::quantity(name, *value);
-            format!("{name}: {value}")
-        };
-        write_list(text, &run.results.iter().map(result).collect::<Vec<_>>());
-    }
-    let advice = super::advice(run);
-    if !advice.is_empty() {
-        let _ = writeln!(text, "\n{level} Before you believe the numbers");
-        write_list(text, &advice);
-    }
-}
-
-fn heading(text: &mut String, group: &Group, level: &str) {
-    let _ = writeln!(text, "\n{level} {}\n\n{}", escape(&group.name), escape(&group.about));
-}
-
-fn write_group(text: &mut String, group: &Group) {
-    match table::grid(group) {
-        Some(grid) => {
-            write_table(text, &grid);
-            let _ = writeln!(text, "\n{}", escape(&table::about_grid(group)));
+        Block::Warning(why) => _ = writeln!(text, "\n**{why}**"),
+        Block::Paragraph(paragraph) => _ = writeln!(text, "\n{}", escape(paragraph)),
+        Block::List { title, items, .. } => {
+            let _ = writeln!(text, "\n#### {title}");
+            write_list(text, &items);
         }
-        None if group.cases.is_empty() => {}
-        None => write_table(text, &table::of_group(group)),
-    }
-    let missing = table::missing(group);
-    let missing = missing
-        .iter()
-        .map(|missing| format!("{} {}: {}", missing.what(), missing.names, missing.why));
-    write_list(text, &missing.collect::<Vec<_>>());
-}
-
-fn environment(text: &mut String, run: &Run, level: &str) {
-    let _ = writeln!(text, "\n{level} Measured on");
-    let facts = |facts: &std::collections::BTreeMap<String, String>| {
-        facts.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
-    };
-    write_list(text, &facts(&run.environment.machine));
-    for target in &run.environment.targets {
-        let _ = writeln!(text, "\n{}:", code(&target.path));
-        write_list(text, &facts(&target.facts));
+        Block::Results(results) => {
+            text.push_str("\n#### Results\n");
+            let result = |(name, value)| format!("{name}: {value}");
+            write_list(text, &results.into_iter().map(result).collect::<Vec<_>>());
+        }
+        Block::Chart(_) => {}
+        Block::Comparison(table) => write_table(text, &table),
+        Block::Cases(group, letter) => {
+            if letter.is_some() {
+                let _ = writeln!(text, "\n{}:", title_of("Cases", letter.as_deref()));
+            }
+            let (table, note) = table::compact(group);
+            write_table(text, &table);
+            if let Some(note) = note {
+                let _ = writeln!(text, "\n{}", escape(&note));
+            }
+        }
+        Block::Missing(reasons) => {
+            write_list(text, &reasons.iter().map(|reason| reason.show()).collect::<Vec<_>>());
+        }
+        Block::Environment(tables) => {
+            let _ = writeln!(text, "\n### Environment");
+            tables.iter().for_each(|table| write_table(text, table));
+        }
     }
 }
 
@@ -123,6 +69,9 @@ fn write_list(text: &mut String, items: &[String]) {
 }
 
 fn write_table(text: &mut String, table: &Table) {
+    if table.rows.is_empty() {
+        return;
+    }
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let names = table.columns.iter().map(|column| escape(&column.name));
     let rule = table.columns.iter().map(|column| if column.is_number { "---:" } else { "---" });
@@ -131,14 +80,14 @@ fn write_table(text: &mut String, table: &Table) {
     text.push_str(&line(rule.map(str::to_owned).collect()));
     for row in &table.rows {
         let cell = |cell: &Cell| match cell.mark {
-            Mark::Better | Mark::Worse => format!("**{}**", escape(&cell.text)),
+            Mark::Better | Mark::Worse | Mark::Differs => format!("**{}**", escape(&cell.text)),
             Mark::None | Mark::Faint => escape(&cell.text),
         };
         text.push_str(&line(row.iter().map(cell).collect()));
     }
 }
 
-/// Text in one line that stands for itself: nothing in it is markup, nor ends a cell.
+/// Text in one line without markup, which does not end a cell either.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -154,7 +103,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Text as code, between more backquotes than there are in it.
+/// Text as code, between more backquotes than it has.
 fn code(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -173,12 +122,11 @@ mod tests {
     #[test]
     fn a_run_is_written_as_markdown() {
         let named = NamedRun { name: "a.json".into(), run: fixture::run() };
-        let expected = include_str!("expected/compare.md");
-        assert_eq!(of_runs(&[named]), expected);
+        assert_eq!(of_runs(&[named]), include_str!("expected/compare.md"));
     }
 
     #[test]
-    fn what_differs_is_bold() {
+    fn differences_are_bold() {
         let named = |name: &str, run| NamedRun { name: name.into(), run };
         let text =
             of_runs(&[named("a_1.json", fixture::run()), named("b.json", fixture::run_after())]);

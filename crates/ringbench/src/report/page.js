@@ -1,6 +1,6 @@
 "use strict";
-// Tables are sorted by a click on a header: first from the smallest to the largest, then the other way
-// round. What has no value stays at the end.
+// A click on a header sorts a table, first in ascending order, then in descending order. Cells without a
+// value stay at the end.
 for (const table of document.querySelectorAll("table.cases")) {
   const body = table.tBodies[0];
   const headers = [...table.tHead.rows[0].cells];

@@ -1,16 +1,16 @@
-//! What a group's table has in it: columns only for what was measured.
+//! The tables of groups, with columns only for what was measured.
 
 use std::collections::BTreeSet;
 
 use super::grid::Grid;
-use crate::model::case::{Case, Chart, Group, LatencyNs, Metric, Missing, Sample};
+use crate::model::case::{Chart, Group, Metric, Missing, Sample};
 use crate::model::summary::Summary;
 use crate::model::units::{show_scaled, show_seconds};
 
-/// Groups of more cases than this, at the values of two parameters, are printed as a grid.
+/// Groups of more cases, by the values of two parameters, have a grid instead of a list.
 const LIST_MAX: usize = 16;
 
-/// Rows and columns, as text and as what they are sorted by.
+/// Rows and columns.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
@@ -25,6 +25,7 @@ pub(super) struct Column {
     pub(super) is_number: bool,
 }
 
+/// Text, and the value that it is sorted by.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -32,29 +33,29 @@ pub(super) struct Cell {
     pub(super) mark: Mark,
 }
 
-/// What a reader should see in a cell at once.
+/// How a cell stands out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Mark {
     #[default]
     None,
     Better,
     Worse,
-    /// Of no consequence.
     Faint,
+    Differs,
 }
 
 impl Column {
     pub(super) fn text(name: &str) -> Column {
-        Column { name: name.to_owned(), is_number: false }
+        Column { name: Cell::text(name).text, is_number: false }
     }
 
-    pub(super) fn number(name: impl Into<String>) -> Column {
-        Column { name: name.into(), is_number: true }
+    pub(super) fn number(name: impl AsRef<str>) -> Column {
+        Column { is_number: true, ..Column::text(name.as_ref()) }
     }
 }
 
 impl Cell {
-    /// Text in one line: a name from a run may have anything in it.
+    /// Text in one line: a name from a run file may have control characters.
     pub(super) fn text(text: &str) -> Cell {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
         Cell { text: text.chars().map(clean).collect(), ..Cell::default() }
@@ -64,21 +65,16 @@ impl Cell {
         Cell { text: text.trim_end().to_owned(), value: Some(value), mark: Mark::None }
     }
 
-    pub(super) fn median(metric: Metric, summary: Option<&Summary>) -> Cell {
-        summary.map_or_else(Cell::default, |summary| {
-            Cell::number(metric.show(summary.median), summary.median)
-        })
-    }
-
-    /// From the lowest to the highest of several samples.
-    pub(super) fn range(metric: Metric, summary: Option<&Summary>) -> Cell {
-        summary.filter(|summary| summary.count > 1).map_or_else(Cell::default, |summary| {
-            Cell::number(show_range(metric, summary), summary.max - summary.min)
-        })
+    /// The median of samples, and their range if there are several.
+    pub(super) fn median_and_range(metric: Metric, summary: Option<&Summary>) -> [Cell; 2] {
+        let median = summary.map(|it| Cell::number(metric.show(it.median), it.median));
+        let several = summary.filter(|summary| summary.count > 1);
+        let range = several.map(|it| Cell::number(show_range(metric, it), it.max - it.min));
+        [median.unwrap_or_default(), range.unwrap_or_default()]
     }
 }
 
-/// `3.70..3.90 GB/s`, or with two units where they are different.
+/// `3.70..3.90 GB/s`, or with two units if they differ.
 fn show_range(metric: Metric, summary: &Summary) -> String {
     let (min, max) = (metric.show(summary.min), metric.show(summary.max));
     match (min.split_once(' '), max.split_once(' ')) {
@@ -87,131 +83,101 @@ fn show_range(metric: Metric, summary: &Summary) -> String {
     }
 }
 
-type OfSample = dyn Fn(&Sample) -> Option<f64>;
+/// A column: its name, how its values are shown, and the value of a sample.
+type Part = (&'static str, fn(f64) -> String, fn(&Sample) -> Option<f64>);
 
-/// A part of a sample that is not its metric, and how it is shown.
-struct Part {
-    name: String,
-    of: Box<OfSample>,
-    show: Box<dyn Fn(f64) -> String>,
+/// The parts of a sample that are not the metric.
+const PARTS: [Part; 11] = [
+    ("CPU", show_seconds, |sample| sample.cpu_s),
+    ("CPU/operation", show_seconds, |sample| {
+        // Of one operation, it is the same again.
+        (sample.operations > 1).then_some(sample.cpu_s? / sample.operations as f64)
+    }),
+    (BANDWIDTH, show_rate, |sample| (sample.bytes > 0).then(|| Metric::BytesPerS.of(sample))),
+    ("memory", show_bytes, |sample| sample.rss_bytes.map(|bytes| bytes as f64)),
+    ("from disk", show_bytes, |sample| sample.disk_read_bytes.map(|bytes| bytes as f64)),
+    ("latency avg", show_ns, |sample| Some(sample.latency_ns?.avg)),
+    ("99 %", show_ns, |sample| Some(sample.latency_ns?.p99 as f64)),
+    ("99.5 %", show_ns, |sample| Some(sample.latency_ns?.p99_5 as f64)),
+    ("99.9 %", show_ns, |sample| Some(sample.latency_ns?.p99_9 as f64)),
+    ("99.99 %", show_ns, |sample| Some(sample.latency_ns?.p99_99 as f64)),
+    ("max", show_ns, |sample| Some(sample.latency_ns?.max as f64)),
+];
+
+/// Only beside a rate of operations.
+const BANDWIDTH: &str = "bandwidth";
+
+fn show_rate(bytes_per_s: f64) -> String {
+    format!("{}B/s", show_scaled(bytes_per_s))
 }
 
-impl Part {
-    fn seconds(name: &str, of: impl Fn(&Sample) -> Option<f64> + 'static) -> Part {
-        Part { name: name.to_owned(), of: Box::new(of), show: Box::new(show_seconds) }
-    }
-
-    fn rate(name: &str, of: impl Fn(&Sample) -> Option<f64> + 'static) -> Part {
-        let show = |value| Metric::BytesPerS.show(value);
-        Part { name: name.to_owned(), of: Box::new(of), show: Box::new(show) }
-    }
-
-    fn bytes(name: &str, of: impl Fn(&Sample) -> Option<u64> + 'static) -> Part {
-        let show = |value| format!("{}B", show_scaled(value));
-        let of = move |sample: &Sample| of(sample).map(|bytes| bytes as f64);
-        Part { name: name.to_owned(), of: Box::new(of), show: Box::new(show) }
-    }
-
-    fn latency(name: &str, ns: impl Fn(&LatencyNs) -> f64 + 'static) -> Part {
-        Part::seconds(name, move |sample| sample.latency_ns.as_ref().map(|it| ns(it) / 1e9))
-    }
-
-    fn more(key: &str) -> Part {
-        let (name, _) = quantity(key, 0.0);
-        let (of_key, show_key) = (key.to_owned(), key.to_owned());
-        Part {
-            name,
-            of: Box::new(move |sample| sample.more.get(&of_key).copied()),
-            show: Box::new(move |value| quantity(&show_key, value).1),
-        }
-    }
+fn show_bytes(bytes: f64) -> String {
+    format!("{}B", show_scaled(bytes))
 }
 
-/// The parts that any sample of a group may have.
-fn parts(group: &Group) -> Vec<Part> {
-    let metric = group.metric;
-    let mut parts = vec![
-        Part::seconds("CPU", |sample| sample.cpu_s),
-        // Of one operation it says nothing new.
-        Part::seconds("CPU/operation", |sample| {
-            (sample.operations > 1).then_some(sample.cpu_s? / sample.operations as f64)
-        }),
-        Part::rate("bandwidth", move |sample| {
-            let is_new = metric == Metric::OperationsPerS && sample.bytes > 0;
-            is_new.then(|| Metric::BytesPerS.of(sample))
-        }),
-        Part::bytes("memory", |sample| sample.rss_bytes),
-        Part::bytes("from disk", |sample| sample.disk_read_bytes),
-        Part::latency("latency avg", |latency| latency.avg),
-        Part::latency("99 %", |latency| latency.p99 as f64),
-        Part::latency("99.5 %", |latency| latency.p99_5 as f64),
-        Part::latency("99.9 %", |latency| latency.p99_9 as f64),
-        Part::latency("99.99 %", |latency| latency.p99_99 as f64),
-        Part::latency("max", |latency| latency.max as f64),
-    ];
-    let samples = group.cases.iter().flat_map(|case| &case.samples);
-    let more: BTreeSet<&String> = samples.flat_map(|sample| sample.more.keys()).collect();
-    parts.extend(more.into_iter().map(|key| Part::more(key)));
-    parts
+fn show_ns(ns: f64) -> String {
+    show_seconds(ns / 1e9)
 }
 
 /// A number whose unit is the last word of its name: the name without it, and the value with it.
 pub(super) fn quantity(name: &str, value: f64) -> (String, String) {
     let words = name.replace('_', " ");
-    let scaled = |unit: &str| format!("{}{unit}", show_scaled(value));
-    let units: [(&str, String); 10] = [
-        (" ns per block", format!("{} a block", show_seconds(value / 1e9))),
-        (" bytes per s", scaled("B/s")),
-        (" per s", scaled("/s")),
-        (" bytes", scaled("B")),
-        (" percent", format!("{value:.1} %")),
-        (" %", format!("{value:.1} %")),
-        (" ns", show_seconds(value / 1e9)),
-        (" us", show_seconds(value / 1e6)),
-        (" ms", show_seconds(value / 1e3)),
-        (" s", show_seconds(value)),
+    let units: [(&str, fn(f64) -> String); 10] = [
+        (" ns per block", |ns| format!("{} a block", show_ns(ns))),
+        (" bytes per s", show_rate),
+        (" per s", |rate| format!("{}/s", show_scaled(rate))),
+        (" bytes", show_bytes),
+        (" percent", |percent| format!("{percent:.1} %")),
+        (" %", |percent| format!("{percent:.1} %")),
+        (" ns", show_ns),
+        (" us", |us| show_seconds(us / 1e6)),
+        (" ms", |ms| show_seconds(ms / 1e3)),
+        (" s", show_seconds),
     ];
-    for (unit, shown) in units {
-        if let Some(name) = words.strip_suffix(unit) {
-            return (name.to_owned(), shown);
-        }
+    let found = units.iter().find_map(|(unit, show)| Some((words.strip_suffix(unit)?, show)));
+    if let Some((name, show)) = found {
+        return (name.to_owned(), show(value));
     }
     let is_count = value.fract() == 0.0 && value.abs() < 1e4;
     let shown = if is_count { format!("{value}") } else { show_scaled(value) };
     (words, shown.trim_end().to_owned())
 }
 
-/// A row for each case, the columns that any sample has.
+/// A row for each case, and a column for each part that any sample has.
 pub(super) fn of_group(group: &Group) -> Table {
     let metric = group.metric;
     let best = group.best().filter(|(_, median)| median.is_finite());
     let mut table = Table::default();
     table.columns.push(Column::text("case"));
-    let name = metric.name();
-    table.columns.extend([name, "range", "to best", "samples"].map(Column::number));
+    table.columns.extend([metric.name(), "range", "to best", "samples"].map(Column::number));
     for case in &group.cases {
-        let summary = Summary::of(&group.values(case));
+        let summary = group.summary(case);
         let ratio = summary.zip(best).map(|(summary, (_, best))| summary.median / best);
         if best.is_some_and(|(best, _)| best == case) {
             table.best = Some(table.rows.len());
         }
-        table.rows.push(vec![
-            Cell::text(&case.name),
-            Cell::median(metric, summary.as_ref()),
-            Cell::range(metric, summary.as_ref()),
-            ratio.map_or_else(Cell::default, |ratio| {
-                Cell::number(format!("{} ×", show_ratio(ratio)), ratio)
-            }),
-            Cell::number(case.samples.len().to_string(), case.samples.len() as f64),
-        ]);
+        let [median, range] = Cell::median_and_range(metric, summary.as_ref());
+        let ratio = ratio.map(|ratio| Cell::number(format!("{} ×", show_ratio(ratio)), ratio));
+        let count = case.samples.len();
+        let count = Cell::number(count.to_string(), count as f64);
+        let ratio = ratio.unwrap_or_default();
+        table.rows.push(vec![Cell::text(&case.name), median, range, ratio, count]);
     }
-    for part in parts(group) {
-        table.add(group, &part);
+    for (name, show, part) in PARTS {
+        if name != BANDWIDTH || metric == Metric::OperationsPerS {
+            table.add(group, name, &show, &part);
+        }
+    }
+    let samples = group.cases.iter().flat_map(|case| &case.samples);
+    let more: BTreeSet<&String> = samples.flat_map(|sample| sample.more.keys()).collect();
+    for key in more {
+        let show = |value| quantity(key, value).1;
+        table.add(group, &quantity(key, 0.0).0, &show, &|sample| sample.more.get(key).copied());
     }
     table
 }
 
-/// Two digits, and more where it is small.
+/// Two digits, and more if it is small.
 fn show_ratio(ratio: f64) -> String {
     match ratio {
         r if r >= 100.0 => format!("{ratio:.0}"),
@@ -221,53 +187,62 @@ fn show_ratio(ratio: f64) -> String {
 }
 
 impl Table {
-    /// A column, if any case has it.
-    fn add(&mut self, group: &Group, part: &Part) {
-        let median = |case: &Case| case.median_of(&part.of);
-        let medians: Vec<Option<f64>> = group.cases.iter().map(median).collect();
-        if medians.iter().all(Option::is_none) {
-            return;
-        }
-        self.columns.push(Column::number(&*part.name));
-        for (row, median) in self.rows.iter_mut().zip(medians) {
-            let cell = |value| Cell::number((part.show)(value), value);
-            row.push(median.map_or_else(Cell::default, cell));
+    /// Adds a column of medians, if any case has one.
+    fn add(
+        &mut self,
+        group: &Group,
+        name: &str,
+        show: &dyn Fn(f64) -> String,
+        part: &dyn Fn(&Sample) -> Option<f64>,
+    ) {
+        let medians: Vec<_> = group.cases.iter().map(|case| case.median_of(part)).collect();
+        if medians.iter().any(Option::is_some) {
+            self.columns.push(Column::number(name));
+            for (row, median) in self.rows.iter_mut().zip(medians) {
+                row.push(median.map_or_else(Cell::default, |it| Cell::number(show(it), it)));
+            }
         }
     }
 }
 
-/// Medians at the values of two parameters, for a group that has too many cases for a list.
-pub(super) fn grid(group: &Group) -> Option<Table> {
-    let Chart::Heat { x, y } = &group.chart else { return None };
-    if group.cases.len() <= LIST_MAX {
-        return None;
+/// The table of a group, or a grid and a note about it if there are too many cases for a list.
+pub(super) fn compact(group: &Group) -> (Table, Option<String>) {
+    match &group.chart {
+        Chart::Heat { x, y } if group.cases.len() > LIST_MAX => {
+            let grid = Grid::of(group, x, y);
+            match grid.best {
+                Some(best) => {
+                    (of_grid(group, &grid, best, &format!("{y} \\ {x}")), Some(note(group, &grid)))
+                }
+                None => (of_group(group), None),
+            }
+        }
+        _ => (of_group(group), None),
     }
-    let grid = Grid::of(group, x, y);
-    grid.best?;
+}
+
+fn of_grid(group: &Group, grid: &Grid, best: (usize, usize), corner: &str) -> Table {
     let mut table = Table::default();
-    table.columns.push(Column::text(&Cell::text(&format!("{y} \\ {x}")).text));
-    table.columns.extend(grid.columns.iter().map(|name| Column::number(Cell::text(name).text)));
+    table.columns.push(Column::text(corner));
+    table.columns.extend(grid.columns.iter().map(Column::number));
     for (row, name) in grid.rows.iter().enumerate() {
         let cell = |(column, value): (usize, &Option<f64>)| {
-            let star = if grid.best == Some((row, column)) { "*" } else { "" };
-            value.map_or_else(Cell::default, |value| {
-                Cell::number(format!("{star}{}", group.metric.show(value)), value)
-            })
+            let star = if best == (row, column) { "*" } else { "" };
+            let show = |value| Cell::number(format!("{star}{}", group.metric.show(value)), value);
+            value.map_or_else(Cell::default, show)
         };
         let cells = grid.cells[row].iter().enumerate().map(cell);
         table.rows.push([Cell::text(name)].into_iter().chain(cells).collect());
     }
-    Some(table)
+    table
 }
 
-/// What a grid does not say by itself.
-pub(super) fn about_grid(group: &Group) -> String {
-    let Chart::Heat { x, y } = &group.chart else { return String::new() };
+fn note(group: &Group, grid: &Grid) -> String {
     let best = group.best().map_or_else(String::new, |(case, median)| {
         format!("* best: {}, {}", Cell::text(&case.name).text, group.metric.show(median))
     });
-    match Grid::of(group, x, y).shared {
-        true => format!("{best}; where several cases share a place, it shows the best of them"),
+    match grid.shared {
+        true => format!("{best}; a cell that several cases share shows the best of them"),
         false => best,
     }
 }
@@ -283,24 +258,26 @@ pub(super) struct NotMeasured {
 
 impl NotMeasured {
     pub(super) fn what(&self) -> &'static str {
-        if self.has_failed { "failed" } else { "not here" }
+        if self.has_failed { "failed" } else { "unavailable" }
+    }
+
+    /// All of it in one line.
+    pub(super) fn show(&self) -> String {
+        format!("{}: {}: {}", self.what(), self.names, self.why)
     }
 }
 
-/// What was not measured, by its reason.
+/// The cases that were not measured, by reason.
 pub(super) fn missing(group: &Group) -> Vec<NotMeasured> {
     let mut reasons: Vec<NotMeasured> = Vec::new();
     for case in &group.cases {
         let Some(missing) = &case.missing else { continue };
         let has_failed = matches!(missing, Missing::Failed(_));
-        let (name, why) = (&Cell::text(&case.name).text, Cell::text(missing.why()).text);
+        let (name, why) = (Cell::text(&case.name).text, Cell::text(missing.why()).text);
         let same = |other: &&mut NotMeasured| other.has_failed == has_failed && other.why == why;
         match reasons.iter_mut().find(same) {
-            Some(other) => {
-                other.names.push_str(", ");
-                other.names.push_str(name);
-            }
-            None => reasons.push(NotMeasured { names: name.clone(), has_failed, why }),
+            Some(other) => other.names = format!("{}, {name}", other.names),
+            None => reasons.push(NotMeasured { names: name, has_failed, why }),
         }
     }
     reasons

@@ -1,50 +1,58 @@
-//! A run for the terminal: tables, then what it comes to.
+//! A run for a terminal.
 
 use std::fmt::Write;
 
-use crate::model::run_file::Run;
-
+use super::document::{self, Block, Level};
 use super::table::{self, Cell, Table};
+use crate::model::run_file::Run;
 
 /// All of a run.
 pub(super) fn of_run(run: &Run) -> String {
     let mut text = String::new();
-    for group in &run.groups {
-        let _ = writeln!(text, "{}", Cell::text(&group.name).text);
-        let _ = writeln!(text, "{}\n", Cell::text(&group.about).text);
-        match table::grid(group) {
-            Some(grid) => {
-                write_table(&mut text, &grid);
-                let _ = writeln!(text, "  {}", table::about_grid(group));
-            }
-            None if group.cases.is_empty() => {}
-            None => write_table(&mut text, &table::of_group(group)),
-        }
-        for missing in table::missing(group) {
-            let _ = writeln!(text, "  {} {}: {}", missing.what(), missing.names, missing.why);
-        }
-        text.push('\n');
+    for block in document::of_terminal(run) {
+        write_block(&mut text, block);
     }
-    if let Some(why) = super::incomplete(run) {
-        let _ = writeln!(text, "{why}\n");
-    }
-    write_list(&mut text, "Conclusions", &run.conclusions);
-    write_list(&mut text, "Before you believe the numbers", &super::advice(run));
-    text
+    text.trim_start_matches('\n').to_owned() + "\n"
 }
 
-/// Columns that are as wide as what is in them, numbers to the right.
+// (Writing to a string does not fail.)
+
+fn write_block(text: &mut String, block: Block<'_>) {
+    match block {
+        Block::Heading(Level::Group, name) => _ = writeln!(text, "\n{}", Cell::text(&name).text),
+        Block::Paragraph(paragraph) => _ = writeln!(text, "{}\n", Cell::text(paragraph).text),
+        Block::Cases(group, _) => {
+            let (table, note) = table::compact(group);
+            write_table(text, &table);
+            if let Some(note) = note {
+                let _ = writeln!(text, "  {note}");
+            }
+        }
+        Block::Missing(reasons) => {
+            for reason in reasons {
+                let _ = writeln!(text, "  {}", reason.show());
+            }
+        }
+        Block::Warning(why) => _ = writeln!(text, "\n{why}"),
+        Block::List { title, items, .. } => {
+            let _ = writeln!(text, "\n{title}:");
+            for item in items {
+                let _ = writeln!(text, "  - {}", Cell::text(&item).text);
+            }
+        }
+        // The rest is for a page.
+        _ => {}
+    }
+}
+
+/// Columns that are as wide as their cells, with numbers on the right.
 fn write_table(text: &mut String, table: &Table) {
     let chars = |text: &str| text.chars().count();
-    let widths: Vec<usize> = table
-        .columns
-        .iter()
-        .enumerate()
-        .map(|(index, column)| {
-            let cells = table.rows.iter().map(|row| chars(&row[index].text));
-            cells.fold(chars(&column.name), usize::max)
-        })
-        .collect();
+    let width = |index: usize| {
+        let cells = table.rows.iter().map(|row| chars(&row[index].text));
+        cells.fold(chars(&table.columns[index].name), usize::max)
+    };
+    let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
     let mut line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut line = String::from(" ");
         for ((cell, width), column) in cells.zip(&widths).zip(&table.columns) {
@@ -58,16 +66,6 @@ fn write_table(text: &mut String, table: &Table) {
     line(&mut table.columns.iter().map(|column| &column.name[..]));
     for row in &table.rows {
         line(&mut row.iter().map(|cell| &cell.text[..]));
-    }
-}
-
-fn write_list(text: &mut String, title: &str, items: &[String]) {
-    if !items.is_empty() {
-        let _ = writeln!(text, "{title}:");
-        for item in items {
-            let _ = writeln!(text, "  - {}", Cell::text(item).text);
-        }
-        text.push('\n');
     }
 }
 
@@ -113,7 +111,7 @@ Each with each.
 ";
         assert!(text.starts_with(grid), "{text}");
         assert!(text.contains("\n  * best: 4K x 1, 156 MB/s\n"), "{text}");
-        assert!(text.contains("\n  not here 1M x 16: too little memory\n"), "{text}");
-        assert!(text.contains("cut short by its limit on time"), "{text}");
+        assert!(text.contains("\n  unavailable: 1M x 16: too little memory\n"), "{text}");
+        assert!(text.contains("The time limit ended this run"), "{text}");
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn draw(sides: &[Side<'_>]) -> Vec<Drawing> {
     if sides.len() > 1 {
         bars.draw_legend(&mut canvas, bottom + BOTTOM + 10);
     }
-    let svg = canvas.finish(&super::label(&Side { name: "", group: sides[0].group }));
+    let svg = canvas.finish(&super::label(&Side { name: String::new(), group: sides[0].group }));
     vec![Drawing { side: String::new(), svg }]
 }
 
@@ -102,8 +102,8 @@ impl Bars<'_> {
         for (number, side) in self.sides.iter().enumerate() {
             let fill = format!("fill=\"{}\"", svg::color(number));
             canvas.rect((x, middle - 5), (10, 10), &fill);
-            canvas.text((x + 16, middle), Anchor::Start, "", &shorten(side.name));
-            x += 36 + svg::width(&shorten(side.name));
+            canvas.text((x + 16, middle), Anchor::Start, "", &shorten(&side.name));
+            x += 36 + svg::width(&shorten(&side.name));
         }
     }
 }

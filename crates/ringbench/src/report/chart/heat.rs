@@ -95,7 +95,7 @@ pub(super) fn draw(sides: &[Side<'_>], x: &str, y: &str) -> Vec<Drawing> {
         heat.draw_cells(&mut canvas);
         heat.draw_scale(&mut canvas, bottom + 18);
         let svg = canvas.finish(&super::label(side));
-        drawings.push(Drawing { side: side.name.to_owned(), svg });
+        drawings.push(Drawing { side: side.name.clone(), svg });
     }
     drawings
 }

@@ -63,7 +63,7 @@ fn draw_sides(
         lines.retain(|line| !line.points.is_empty());
         if !lines.is_empty() {
             let svg = plot::draw(&super::label(side), x, y, &lines);
-            drawings.push(Drawing { side: side.name.to_owned(), svg });
+            drawings.push(Drawing { side: side.name.clone(), svg });
         }
     }
     drawings

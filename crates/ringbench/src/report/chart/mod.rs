@@ -11,11 +11,11 @@ mod svg;
 pub(super) use self::svg::escape;
 use crate::model::case::{Chart, Group};
 
-/// A group of one run, beside those of other runs.
-#[derive(Debug, Clone, Copy)]
+/// A group of one run, next to those of other runs.
+#[derive(Debug, Clone)]
 pub(super) struct Side<'a> {
-    /// Empty if there is only one.
-    pub(super) name: &'a str,
+    /// The letter of the run; empty if there is only one.
+    pub(super) name: String,
     pub(super) group: &'a Group,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn why_none(chart: &Chart) -> &'static str {
 /// The description of a chart for screen readers.
 fn label(side: &Side<'_>) -> String {
     let Group { name, about, .. } = side.group;
-    match side.name {
+    match &*side.name {
         "" => format!("{name}: {about}"),
         side => format!("{name}, {side}: {about}"),
     }

@@ -22,7 +22,7 @@ fn group(chart: Chart, cases: Vec<Case>) -> Group {
 }
 
 fn one(group: &Group) -> String {
-    let drawings = draw(&[Side { name: "", group }]);
+    let drawings = draw(&[Side { name: "".into(), group }]);
     let [drawing] = &drawings[..] else { panic!("{drawings:?}") };
     drawing.svg.clone()
 }
@@ -53,7 +53,7 @@ fn nothing_is_drawn_without_samples() {
         let zero = case("zero", &[("depth", "1"), ("block", "4K")], &[0.0]);
         for cases in [vec![], vec![missing], vec![zero]] {
             let group = group(chart.clone(), cases);
-            let drawings = draw(&[Side { name: "", group: &group }]);
+            let drawings = draw(&[Side { name: "".into(), group: &group }]);
             let drawn: Vec<&str> =
                 drawings.iter().flat_map(|drawing| texts(&drawing.svg)).collect();
             assert!(
@@ -89,7 +89,8 @@ fn bars_have_names_values_and_reasons() {
 fn bars_of_several_runs_are_next_to_each_other() {
     let first = group(Chart::Bars, vec![case("same", &[], &[1.0]), case("old", &[], &[1.0])]);
     let second = group(Chart::Bars, vec![case("same", &[], &[2.0]), case("new", &[], &[1.0])]);
-    let sides = [Side { name: "A", group: &first }, Side { name: "B", group: &second }];
+    let sides =
+        [Side { name: "A".into(), group: &first }, Side { name: "B".into(), group: &second }];
     let drawings = draw(&sides);
     assert_eq!((drawings.len(), &drawings[0].side[..]), (1, ""));
     let texts = texts(&drawings[0].svg);
@@ -118,7 +119,8 @@ fn lines_of_several_runs_have_the_same_scales() {
     let at = |depth, engine, seconds| case("", &[("depth", depth), ("engine", engine)], &[seconds]);
     let first = group(chart.clone(), vec![at("1", "a", 1.0), at("4", "a", 0.5), at("1", "b", 1.0)]);
     let second = group(chart, vec![at("1", "b", 0.2), at("2", "b", 0.2)]);
-    let sides = [Side { name: "A", group: &first }, Side { name: "B", group: &second }];
+    let sides =
+        [Side { name: "A".into(), group: &first }, Side { name: "B".into(), group: &second }];
     let drawings = draw(&sides);
     let [a, b] = &drawings[..] else { panic!("{drawings:?}") };
     let ticks = |drawing: &Drawing| -> Vec<String> {
