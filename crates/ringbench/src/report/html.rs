@@ -4,8 +4,9 @@
 use std::fmt::{Result, Write};
 
 use super::NamedRun;
-use super::chart::{self, Side, escape};
+use super::chart::{self, Side};
 use super::document::{self, Block, Level, ListKind, title_of};
+use super::escape::html as escape;
 use super::table::{self, Cell, Mark, NotMeasured, Table};
 use crate::model::case::Group;
 
@@ -29,7 +30,7 @@ pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
     page
 }
 
-fn write_page(page: &mut String, blocks: &[Block<'_>]) -> Result {
+fn write_page(page: &mut String, mut blocks: &[Block<'_>]) -> Result {
     let headings = |wanted| {
         let headings = blocks.iter().filter_map(move |block| match block {
             Block::Heading(level, name) if *level == wanted => Some(escape(name)),
@@ -53,15 +54,16 @@ fn write_page(page: &mut String, blocks: &[Block<'_>]) -> Result {
          <p class=\"brand\">ringbench</p>\n<h1>{title}</h1>\n",
         workloads.join(", ")
     )?;
-    if headings(Level::Group).len() >= GROUPS_LISTED_MIN {
+    let has_contents = headings(Level::Group).len() >= GROUPS_LISTED_MIN;
+    if workloads.len() == 1 {
+        // Its heading, the first block, is the title.
+        blocks = &blocks[1..];
+    }
+    if has_contents {
         write_contents(page, blocks)?;
     }
     for (number, block) in blocks.iter().enumerate() {
-        match block {
-            // It is the title.
-            Block::Heading(Level::Workload, _) if workloads.len() == 1 => {}
-            block => write_block(page, number, block)?,
-        }
+        write_block(page, number, block)?;
     }
     write!(page, "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
 }
@@ -142,7 +144,7 @@ fn write_chart(page: &mut String, sides: &[Side<'_>]) -> Result {
         if !drawing.side.is_empty() {
             writeln!(page, "<p class=\"side\">{}</p>", escape(&drawing.side))?;
         }
-        write_scrolling(page, "Chart", &drawing.svg)?;
+        write_scrolling(page, "Chart", &drawing.html)?;
     }
     let note = if drawings.is_empty() { chart::why_none(chart) } else { chart::legend(chart) };
     writeln!(page, "<figcaption>{note}</figcaption></figure>")
@@ -291,6 +293,6 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
-        assert_eq!(page.matches("<svg ").count(), 1);
+        assert_eq!(page.matches("<table class=\"bars\"").count(), 1);
     }
 }

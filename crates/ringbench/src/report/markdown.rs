@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::NamedRun;
 use super::document::{self, Block, Level, title_of};
+use super::escape::{markdown as escape, markdown_code as code};
 use super::table::{self, Cell, Mark, Table};
 
 /// One document for all runs.
@@ -87,33 +88,6 @@ fn write_table(text: &mut String, table: &Table) {
     }
 }
 
-/// Text in one line without markup, which does not end a cell either.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' => escaped.extend(['\\', c]),
-            c if c.is_control() => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-/// Text as code, between more backquotes than it has.
-fn code(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest + 1);
-    match longest {
-        0 => format!("{fence}{text}{fence}"),
-        _ => format!("{fence} {text} {fence}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,12 +112,5 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
-    }
-
-    #[test]
-    fn nothing_in_a_name_is_markup() {
-        assert_eq!(escape("<b>a|b*c_d`e\n[f]"), "&lt;b&gt;a\\|b\\*c\\_d\\`e \\[f\\]");
-        assert_eq!(code("a ` b `` c"), "``` a ` b `` c ```");
-        assert_eq!(code("ringbench limits"), "`ringbench limits`");
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod command;
 mod compare;
 pub(crate) mod csv;
 mod document;
+mod escape;
 mod grid;
 pub(crate) mod html;
 pub(crate) mod markdown;

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::svg;
 use crate::model::case::Metric;
 use crate::model::units::{parse_number, show_seconds};
 
@@ -18,6 +17,12 @@ pub(super) struct Axis {
     /// Values that are evenly spaced, whatever they are; empty if values are numbers.
     names: Vec<String>,
 }
+
+/// Longest label of a tick, in characters.
+const TICK_CHARS_MAX: usize = 24;
+
+/// Width of a character, in pixels, estimated: those of the usual sans-serif fonts are 0.5 to 0.6 em wide.
+const CHAR_PX: f64 = 7.0;
 
 /// Sizes and counts that span a larger factor have a logarithmic axis.
 const PARAMETER_SPAN: f64 = 16.0;
@@ -90,13 +95,13 @@ impl Axis {
         let range = first - margin..last + margin;
         let px = f64::from(width_px) / (range.end - range.start);
         let ticks = numbers.iter().zip(values).map(|(number, value)| (axis.at(*number), value));
-        let ticks = ticks.map(|(at, value)| (at, svg::shorten(value))).collect();
+        let ticks = ticks.map(|(at, value)| (at, shorten(value))).collect();
         Axis { range, ticks: apart(ticks, px), ..axis }
     }
 
     /// An axis for names, evenly spaced.
     pub(super) fn of_names(name: &str, values: &[String]) -> Axis {
-        let ticks = values.iter().enumerate().map(|(i, value)| (i as f64, svg::shorten(value)));
+        let ticks = values.iter().enumerate().map(|(i, value)| (i as f64, shorten(value)));
         Axis {
             range: -0.5..values.len().max(1) as f64 - 0.5,
             ticks: ticks.collect(),
@@ -147,11 +152,19 @@ fn trim_zeros(shown: &str) -> String {
     format!("{number} {unit}").trim_end().to_owned()
 }
 
+/// Cuts a name that is too long for a tick.
+fn shorten(name: &str) -> String {
+    match name.chars().count() <= TICK_CHARS_MAX {
+        true => name.to_owned(),
+        false => name.chars().take(TICK_CHARS_MAX - 1).chain(['…']).collect(),
+    }
+}
+
 /// Leaves out ticks that would overlap their neighbours, but never the last one.
 fn apart(ticks: Vec<(f64, String)>, px_per_position: f64) -> Vec<(f64, String)> {
     let mut kept: Vec<(f64, String)> = Vec::new();
     for tick in ticks.into_iter().rev() {
-        let half = |text: &str| f64::from(svg::width(text)) / 2.0;
+        let half = |text: &str| text.chars().count() as f64 * CHAR_PX / 2.0;
         let fits = kept.last().is_none_or(|(at, text)| {
             (at - tick.0) * px_per_position > half(text) + half(&tick.1) + 8.0
         });

@@ -1,17 +1,13 @@
 //! The lines of a chart: a metric over a parameter, latency percentiles, requests in flight.
 
-use std::collections::BTreeSet;
-
 use super::axis::Axis;
 use super::plot::{self, Series};
 use super::{Drawing, Side};
 use crate::model::case::{Case, Group, LatencyNs, Sample};
 use crate::model::units::show_seconds;
-use crate::report::{grid, unique};
+use crate::report::grid;
 
-/// Draws the metric of each case over the parameter `x`. A line has the cases with one value of `by`, or,
-/// if no case has that or two cases of a line would share a place, with one combination of all other
-/// parameters.
+/// Draws the metric of each case over the parameter `x`. A line has the cases with one value of `by`.
 pub(super) fn over_parameter(sides: &[Side<'_>], x: &str, by: &str) -> Vec<Drawing> {
     let measured = |side: &Side<'_>| {
         let has_x = |case: &&Case| case.parameters.contains_key(x) && !case.samples.is_empty();
@@ -22,8 +18,8 @@ pub(super) fn over_parameter(sides: &[Side<'_>], x: &str, by: &str) -> Vec<Drawi
     if values.is_empty() {
         return Vec::new();
     }
-    let naming = Naming::of(&all, x, by);
-    let names: Vec<String> = all.iter().flatten().map(|case| naming.name(case)).collect();
+    let line_of = |case: &Case| case.parameters.get(by).cloned().unwrap_or_default();
+    let names: Vec<String> = all.iter().flatten().map(line_of).collect();
     let names = grid::in_order(names.iter());
     let metric = sides[0].group.metric;
     let samples = all.iter().flatten().flat_map(|case| &case.samples);
@@ -31,7 +27,7 @@ pub(super) fn over_parameter(sides: &[Side<'_>], x: &str, by: &str) -> Vec<Drawi
     let y_axis = Axis::of_metric(metric, samples.map(|sample| metric.of(sample)));
     draw_sides(sides, (&x_axis, &y_axis), |number| {
         let line = |(index, name): (usize, &String)| {
-            let cases = all[number].iter().filter(|case| naming.name(case) == *name);
+            let cases = all[number].iter().filter(|case| line_of(case) == *name);
             let mut line = Series::new(name, index);
             for case in cases {
                 let Some(at) = case.parameters.get(x).and_then(|x| x_axis.place(x)) else {
@@ -62,8 +58,8 @@ fn draw_sides(
         let mut lines = lines(number);
         lines.retain(|line| !line.points.is_empty());
         if !lines.is_empty() {
-            let svg = plot::draw(&super::label(side), x, y, &lines);
-            drawings.push(Drawing { side: side.name.clone(), svg });
+            let html = plot::draw(&super::label(side), x, y, &lines);
+            drawings.push(Drawing { side: side.name.clone(), html });
         }
     }
     drawings
@@ -85,36 +81,6 @@ fn draw_cases(
         };
         names.iter().enumerate().map(line).collect()
     })
-}
-
-/// The parameters that tell the lines of a chart apart.
-struct Naming {
-    parameters: Vec<String>,
-}
-
-impl Naming {
-    fn of(sides: &[Vec<Case>], x: &str, by: &str) -> Naming {
-        let by_one = Naming { parameters: vec![by.to_owned()] };
-        let collides = sides.iter().any(|cases| {
-            let mut places = BTreeSet::new();
-            !cases.iter().all(|case| places.insert((by_one.name(case), case.parameters.get(x))))
-        });
-        let cases = || sides.iter().flatten();
-        if !collides && cases().any(|case| case.parameters.contains_key(by)) {
-            return by_one;
-        }
-        // Those that differ between cases.
-        let names: BTreeSet<&String> = cases().flat_map(|case| case.parameters.keys()).collect();
-        let differs = |name: &&&String| {
-            **name != x && unique(cases().map(|case| case.parameters.get(**name))).len() > 1
-        };
-        Naming { parameters: names.iter().filter(differs).map(|&name| name.clone()).collect() }
-    }
-
-    fn name(&self, case: &Case) -> String {
-        let values = self.parameters.iter().filter_map(|name| case.parameters.get(name));
-        values.cloned().collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// The median of each latency percentile of a case, in seconds.
@@ -203,22 +169,6 @@ fn steps(sample: &Sample, end_s: f64) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::model::case::{Chart, Metric};
-
-    #[test]
-    fn lines_are_named_by_the_parameters_that_differ() {
-        let case = |engine: &str, cache: &str, block: &str| {
-            let case = Case::new("c").with("engine", engine).with("cache", cache);
-            case.with("block", block).with("file", "same")
-        };
-        let by_engine = vec![case("a", "cold", "4K"), case("b", "cold", "4K")];
-        let naming = Naming::of(std::slice::from_ref(&by_engine), "block", "engine");
-        assert_eq!(naming.name(&by_engine[1]), "b");
-        let both = vec![case("a", "cold", "4K"), case("a", "warm", "4K"), case("b", "warm", "4K")];
-        for by in ["engine", "", "nothing"] {
-            let naming = Naming::of(std::slice::from_ref(&both), "block", by);
-            assert_eq!(naming.name(&both[1]), "warm, a", "by {by}");
-        }
-    }
 
     #[test]
     fn steps_have_corners() {

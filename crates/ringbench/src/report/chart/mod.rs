@@ -1,14 +1,13 @@
-//! Charts of groups, as SVG inside a page: it has no background, and its text has the color and the font
-//! of the page.
+//! Charts of groups, for a page: bars and heat maps as HTML tables, which the browser lays out, and lines
+//! as SVG.
 
 mod axis;
 mod bars;
+mod colors;
 mod heat;
 mod lines;
 mod plot;
-mod svg;
 
-pub(super) use self::svg::escape;
 use crate::model::case::{Chart, Group};
 
 /// A group of one run, next to those of other runs.
@@ -24,7 +23,7 @@ pub(super) struct Side<'a> {
 pub(super) struct Drawing {
     /// The side that it shows; empty if it shows all of them.
     pub(super) side: String,
-    pub(super) svg: String,
+    pub(super) html: String,
 }
 
 /// Draws the sides of a group: bars in one chart, everything else in one chart for each side, with the

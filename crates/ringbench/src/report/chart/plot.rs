@@ -1,16 +1,19 @@
-//! Lines in a frame of two axes, with a legend below.
+//! Lines in a frame of two axes, as SVG, with a legend below. The text has the color and the font of the
+//! page, which has the classes.
+
+use std::fmt::{Result, Write};
 
 use super::axis::Axis;
-use super::svg::{self, Anchor, Canvas, shorten};
+use super::colors;
+use crate::report::escape;
 
 const WIDTH: i32 = 860;
+const HEIGHT: i32 = 400;
 const TOP: i32 = 30;
 const BOTTOM: i32 = 350;
 const LEFT: i32 = 72;
 const RIGHT: i32 = 842;
-/// Top of the legend.
-const LEGEND: i32 = 404;
-const LEGEND_ROW: i32 = 20;
+
 /// Lines with more points are thin: they would be a block of color.
 const POINTS_WIDE_MAX: usize = 400;
 
@@ -37,49 +40,61 @@ impl Series {
     }
 }
 
+/// Draws the lines. `label` describes the chart for screen readers.
 pub(super) fn draw(label: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
-    let widest = series.iter().map(|series| svg::width(&shorten(&series.name))).max();
-    let column = 48 + widest.unwrap_or(0);
-    let columns = (WIDTH_PX / column).max(1);
-    let rows = (series.len() as i32 + columns - 1) / columns;
-    let mut canvas = Canvas::new((WIDTH, LEGEND + rows * LEGEND_ROW + 6));
-    draw_axes(&mut canvas, x, y);
-    let at = |(a, b): (f64, f64)| (x.px(a, LEFT, RIGHT), y.px(b, BOTTOM, TOP));
-    for (index, series) in (0..).zip(series) {
-        let color = svg::color(series.number);
-        for (a, low, high) in &series.ranges {
-            let attributes = format!("stroke=\"{color}\" stroke-opacity=\".6\"");
-            canvas.line(at((*a, *low)), at((*a, *high)), &attributes);
-        }
-        let width = if series.points.len() > POINTS_WIDE_MAX { 1 } else { 2 };
-        let stroke = svg::stroke(series.number, width);
-        let points: Vec<_> = series.points.iter().copied().map(at).collect();
-        canvas.polyline(&points, &stroke);
-        for point in points.iter().filter(|_| series.has_markers) {
-            canvas.circle(*point, 3, &format!("fill=\"{color}\""));
-        }
-        let left = LEFT + index % columns * column;
-        let middle = LEGEND + index / columns * LEGEND_ROW + LEGEND_ROW / 2;
-        canvas.line((left, middle), (left + 20, middle), &stroke);
-        canvas.text((left + 26, middle), Anchor::Start, "", &shorten(&series.name));
+    let mut html = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+        escape::html(label)
+    );
+    // Writing to a string does not fail.
+    let _ = write_axes(&mut html, x, y);
+    for series in series {
+        let _ = write_series(&mut html, x, y, series);
     }
-    canvas.finish(label)
+    html.push_str("</svg>\n<ul class=\"legend\">\n");
+    for Series { name, number, .. } in series {
+        let (color, (style, _)) = (colors::of_series(*number), colors::style_of_series(*number));
+        let name = escape::html(name);
+        let _ = writeln!(html, "<li><i style=\"border-top:2px {style} {color}\"></i> {name}</li>");
+    }
+    html + "</ul>"
 }
 
-fn draw_axes(canvas: &mut Canvas, x: &Axis, y: &Axis) {
-    canvas.text((10, 12), Anchor::Start, "class=\"soft\"", &shorten(&y.name));
-    let below = (LEFT + WIDTH_PX / 2, LEGEND - 16);
-    canvas.text(below, Anchor::Middle, "class=\"soft\"", &shorten(&x.name));
+fn write_axes(html: &mut String, x: &Axis, y: &Axis) -> Result {
+    let (left_name, below) = (escape::html(&y.name), escape::html(&x.name));
+    writeln!(html, "<text x=\"10\" y=\"12\" class=\"soft\">{left_name}</text>")?;
+    let (middle, lowest) = (LEFT + WIDTH_PX / 2, HEIGHT - 12);
+    writeln!(html, "<text x=\"{middle}\" y=\"{lowest}\" class=\"soft middle\">{below}</text>")?;
     for (at, text) in &y.ticks {
-        let y = y.px(*at, BOTTOM, TOP);
-        canvas.line((LEFT, y), (RIGHT, y), "class=\"grid\"");
-        canvas.text((LEFT - 8, y), Anchor::End, "", text);
+        let (y, left, text) = (y.px(*at, BOTTOM, TOP), LEFT - 8, escape::html(text));
+        writeln!(html, "<path class=\"grid\" d=\"M{LEFT} {y}H{RIGHT}\"/>")?;
+        writeln!(html, "<text x=\"{left}\" y=\"{y}\" class=\"end\">{text}</text>")?;
     }
     for (at, text) in &x.ticks {
-        let x = x.px(*at, LEFT, RIGHT);
-        canvas.line((x, BOTTOM), (x, BOTTOM + 4), "class=\"axis\"");
-        canvas.text((x, BOTTOM + 14), Anchor::Middle, "", text);
+        let (x, below, text) = (x.px(*at, LEFT, RIGHT), BOTTOM + 14, escape::html(text));
+        writeln!(html, "<path class=\"axis\" d=\"M{x} {BOTTOM}v4\"/>")?;
+        writeln!(html, "<text x=\"{x}\" y=\"{below}\" class=\"middle\">{text}</text>")?;
     }
-    canvas.line((LEFT, TOP), (LEFT, BOTTOM), "class=\"axis\"");
-    canvas.line((LEFT, BOTTOM), (RIGHT, BOTTOM), "class=\"axis\"");
+    writeln!(html, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>")
+}
+
+fn write_series(html: &mut String, x: &Axis, y: &Axis, series: &Series) -> Result {
+    let (color, (_, dashes)) =
+        (colors::of_series(series.number), colors::style_of_series(series.number));
+    let at = |(a, b): &(f64, f64)| (x.px(*a, LEFT, RIGHT), y.px(*b, BOTTOM, TOP));
+    let width = if series.points.len() > POINTS_WIDE_MAX { 1 } else { 2 };
+    writeln!(html, "<g stroke=\"{color}\" fill=\"{color}\">")?;
+    for (a, low, high) in &series.ranges {
+        let ((x, low), (_, high)) = (at(&(*a, *low)), at(&(*a, *high)));
+        writeln!(html, "<path stroke-opacity=\".6\" d=\"M{x} {low}V{high}\"/>")?;
+    }
+    let points: Vec<(i32, i32)> = series.points.iter().map(at).collect();
+    let list: Vec<String> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
+    let attributes =
+        format!("fill=\"none\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"");
+    writeln!(html, "<polyline {attributes} points=\"{}\"/>", list.join(" "))?;
+    for (x, y) in points.iter().filter(|_| series.has_markers) {
+        writeln!(html, "<circle cx=\"{x}\" cy=\"{y}\" r=\"3\"/>")?;
+    }
+    writeln!(html, "</g>")
 }
