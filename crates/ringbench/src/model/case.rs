@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use blockring::ErrorKind;
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
@@ -64,8 +65,7 @@ pub(crate) enum Chart {
     Bars,
     /// A cell for each case, by the values of two of its parameters.
     Heat { x: String, y: String },
-    /// The metric over one parameter, with a line for each value of another (or for each combination
-    /// of all others).
+    /// The metric over one parameter, with a line for each value of another.
     Lines { x: String, by: String },
     /// Latency percentiles, with a line for each case.
     Latency,
@@ -116,6 +116,16 @@ pub(crate) struct LatencyNs {
     pub(crate) p99_9: u64,
     pub(crate) p99_99: u64,
     pub(crate) max: u64,
+}
+
+impl Chart {
+    pub(crate) fn heat(x: &str, y: &str) -> Chart {
+        Chart::Heat { x: x.to_owned(), y: y.to_owned() }
+    }
+
+    pub(crate) fn lines(x: &str, by: &str) -> Chart {
+        Chart::Lines { x: x.to_owned(), by: by.to_owned() }
+    }
 }
 
 impl Metric {
@@ -242,8 +252,13 @@ impl From<blockring::Latency> for LatencyNs {
     }
 }
 
-impl From<&hdrhistogram::Histogram<u64>> for LatencyNs {
-    fn from(histogram: &hdrhistogram::Histogram<u64>) -> LatencyNs {
+/// A histogram of latencies in nanoseconds, with three digits, that grows with its values.
+pub(crate) fn latencies() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are supported")
+}
+
+impl From<&Histogram<u64>> for LatencyNs {
+    fn from(histogram: &Histogram<u64>) -> LatencyNs {
         let at = |quantile| histogram.value_at_quantile(quantile);
         LatencyNs {
             avg: histogram.mean(),

@@ -6,46 +6,60 @@ use serde_json::Value;
 
 use super::NamedRun;
 use crate::model::case::{Case, Group, Sample};
+use crate::model::run_file::Run;
 
-const COLUMNS: [&str; 27] = [
-    "run",
-    "started",
-    "state",
-    "workload",
-    "group",
-    "case",
-    "parameters",
-    "sample",
-    "at_s",
-    "wall_s",
-    "metric",
-    "value",
-    "cpu_s",
-    "rss_bytes",
-    "bytes",
-    "operations",
-    "disk_read_bytes",
-    "latency_avg_ns",
-    "latency_p50_ns",
-    "latency_p99_ns",
-    "latency_p99_5_ns",
-    "latency_p99_9_ns",
-    "latency_p99_99_ns",
-    "latency_max_ns",
-    "in_flight_max",
-    "digest",
-    "more",
+/// A sample, and what it belongs to.
+struct Row<'a> {
+    name: &'a str,
+    run: &'a Run,
+    group: &'a Group,
+    case: &'a Case,
+    number: usize,
+    sample: &'a Sample,
+}
+
+/// The name of a column, and its value in a row.
+type Column = (&'static str, fn(&Row<'_>) -> String);
+
+const COLUMNS: [Column; 27] = [
+    ("run", |row| row.name.to_owned()),
+    ("started", |row| row.run.started.clone()),
+    ("state", |row| in_json(row.run.state)),
+    ("workload", |row| row.run.workload.clone()),
+    ("group", |row| row.group.name.clone()),
+    ("case", |row| row.case.name.clone()),
+    ("parameters", |row| join(&row.case.parameters)),
+    ("sample", |row| (row.number + 1).to_string()),
+    ("at_s", |row| row.sample.at_s.to_string()),
+    ("wall_s", |row| row.sample.wall_s.to_string()),
+    ("metric", |row| in_json(row.group.metric)),
+    ("value", |row| row.group.metric.of(row.sample).to_string()),
+    ("cpu_s", |row| show(row.sample.cpu_s)),
+    ("rss_bytes", |row| show(row.sample.rss_bytes)),
+    ("bytes", |row| row.sample.bytes.to_string()),
+    ("operations", |row| row.sample.operations.to_string()),
+    ("disk_read_bytes", |row| show(row.sample.disk_read_bytes)),
+    ("latency_avg_ns", |row| show(row.sample.latency_ns.map(|ns| ns.avg))),
+    ("latency_p50_ns", |row| show(row.sample.latency_ns.map(|ns| ns.p50))),
+    ("latency_p99_ns", |row| show(row.sample.latency_ns.map(|ns| ns.p99))),
+    ("latency_p99_5_ns", |row| show(row.sample.latency_ns.map(|ns| ns.p99_5))),
+    ("latency_p99_9_ns", |row| show(row.sample.latency_ns.map(|ns| ns.p99_9))),
+    ("latency_p99_99_ns", |row| show(row.sample.latency_ns.map(|ns| ns.p99_99))),
+    ("latency_max_ns", |row| show(row.sample.latency_ns.map(|ns| ns.max))),
+    ("in_flight_max", |row| show(row.sample.in_flight.iter().map(|(_, count)| *count).max())),
+    ("digest", |row| show(row.sample.digest.as_ref())),
+    ("more", |row| join(&row.sample.more)),
 ];
 
 /// All samples of all runs. Cases without samples have no row.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
-    let mut text = COLUMNS.join(",") + "\n";
-    for named in runs {
-        for group in &named.run.groups {
+    let mut text = COLUMNS.map(|(name, _)| name).join(",") + "\n";
+    for NamedRun { name, run } in runs {
+        for group in &run.groups {
             for case in &group.cases {
-                for (number, sample) in (1..).zip(&case.samples) {
-                    let row = row(named, group, case, (number, sample));
-                    text.push_str(&row.map(|field| quote(&field)).join(","));
+                for (number, sample) in case.samples.iter().enumerate() {
+                    let row = Row { name, run, group, case, number, sample };
+                    text.push_str(&COLUMNS.map(|(_, value)| quote(&value(&row))).join(","));
                     text.push('\n');
                 }
             }
@@ -54,46 +68,8 @@ pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
     text
 }
 
-fn row(
-    NamedRun { name, run }: &NamedRun,
-    group: &Group,
-    case: &Case,
-    (number, sample): (u32, &Sample),
-) -> [String; COLUMNS.len()] {
-    let latency = |part: usize| show(sample.latency_ns.map(|ns| ns.percentiles()[part].1));
-    [
-        name.clone(),
-        run.started.clone(),
-        in_json(&run.state),
-        run.workload.clone(),
-        group.name.clone(),
-        case.name.clone(),
-        join(&case.parameters),
-        number.to_string(),
-        sample.at_s.to_string(),
-        sample.wall_s.to_string(),
-        in_json(&group.metric),
-        group.metric.of(sample).to_string(),
-        show(sample.cpu_s),
-        show(sample.rss_bytes),
-        sample.bytes.to_string(),
-        sample.operations.to_string(),
-        show(sample.disk_read_bytes),
-        show(sample.latency_ns.map(|ns| ns.avg)),
-        latency(0),
-        latency(1),
-        latency(2),
-        latency(3),
-        latency(4),
-        latency(5),
-        show(sample.in_flight.iter().map(|(_, count)| *count).max()),
-        show(sample.digest.as_ref()),
-        join(&sample.more),
-    ]
-}
-
 /// The name of a variant in run files.
-fn in_json(variant: &impl serde::Serialize) -> String {
+fn in_json(variant: impl serde::Serialize) -> String {
     match serde_json::to_value(variant) {
         Ok(Value::String(name)) => name,
         _ => String::new(),

@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::model::case::Sample;
 
@@ -95,8 +96,8 @@ impl Pipeline {
         };
         for (i, stage) in self.stages.iter().enumerate() {
             let is_last = i + 1 == self.stages.len();
-            // In memory, so that a program with long messages does not wait for a reader.
-            let stderr = memory_file()?;
+            // In memory: a program with long messages waits for no reader, and no disk is disturbed.
+            let stderr = File::from(memfd_create("stderr", MemfdFlags::CLOEXEC)?);
             let mut command = Command::new(&stage[0]);
             command.args(&stage[1..]).stdin(stdin).stderr(stderr.try_clone()?);
             command.stdout(match is_last && !self.captures {
@@ -184,11 +185,6 @@ impl Program {
 fn first_line(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&text[..text.len().min(4096)]);
     text.lines().find(|line| !line.trim().is_empty()).map(str::to_owned)
-}
-
-/// Creates a file in memory.
-pub(crate) fn memory_file() -> io::Result<File> {
-    Ok(rustix::fs::memfd_create("ringbench", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
 /// Resets the peak memory of this process to its present memory (`clear_refs`, Linux 4.0): the peak of a

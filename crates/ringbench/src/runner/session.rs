@@ -1,9 +1,8 @@
 //! One invocation: checks the plan against the limits, measures group by group, and writes down every
 //! sample.
 
-use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use anyhow::bail;
 
 use super::cache::Dropping;
 use super::live::Live;
-use super::plan::{Cache, Cost, GroupPlan};
+use super::plan::{Cache, CasePlan, Cost, GroupPlan};
 use super::progress::Progress;
 use super::schedule::{self, Ended, Rounds, Schedule, Step, WarmUp};
 use super::{advice, interrupt, scratch};
@@ -104,9 +103,7 @@ impl<'a> Session<'a> {
             total.add(Cost { written_bytes: bytes, read_bytes: 0, ..Cost::read(bytes) }, 1);
         }
         if self.args.dry_run {
-            let mut out = std::io::stdout().lock();
-            out.write_all(self.describe(groups, room, total)?.as_bytes())?;
-            out.flush()?;
+            self.print_plan(groups, room, total)?;
             return Ok(false);
         }
         if let Some((folder, bytes)) = room {
@@ -132,46 +129,40 @@ impl<'a> Session<'a> {
         Ok(true)
     }
 
-    /// The plan in words.
-    fn describe(
+    fn print_plan(
         &self,
         groups: &[GroupPlan<'_>],
         room: Option<Room<'_>>,
         total: Cost,
-    ) -> Result<String, std::fmt::Error> {
-        let mut text = String::new();
+    ) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        let transfer = |cost: Cost| {
+            let (read, written) = (cost.read_bytes >> 20, cost.written_bytes >> 20);
+            format!("{read} MiB read, {written} MiB written")
+        };
         for plan in groups {
             let rounds = match self.schedule(plan).rounds {
                 Rounds::Fixed(rounds) => rounds.to_string(),
                 Rounds::Auto { min, max } => format!("{min} to {max}"),
             };
-            writeln!(text, "{}: {rounds} samples of each case", plan.group.name)?;
-            for case in &plan.cases {
-                write!(text, "  {:40} ", case.case.name)?;
-                match &case.case.missing {
-                    Some(missing) => writeln!(text, "unavailable: {}", missing.why())?,
-                    None => writeln!(
-                        text,
-                        "about {:.1} s, {} MiB read, {} MiB written",
-                        case.cost.seconds,
-                        case.cost.read_bytes >> 20,
-                        case.cost.written_bytes >> 20
-                    )?,
-                }
+            writeln!(out, "{}: {rounds} samples of each case", plan.group.name)?;
+            for CasePlan { case, cost, .. } in &plan.cases {
+                let planned = match &case.missing {
+                    Some(missing) => format!("unavailable: {}", missing.why()),
+                    None => format!("about {:.1} s, {}", cost.seconds, transfer(*cost)),
+                };
+                writeln!(out, "  {:40} {planned}", case.name)?;
             }
         }
         if let Some((folder, bytes)) = room {
-            writeln!(text, "temporary file in {}: {} MiB", folder.display(), bytes >> 20)?;
+            writeln!(out, "temporary file in {}: {} MiB", folder.display(), bytes >> 20)?;
         }
-        let seconds = total.seconds as u64;
-        write!(text, "total: at most {} min {:02} s, ", seconds / 60, seconds % 60)?;
-        let (read, written) = (total.read_bytes >> 20, total.written_bytes >> 20);
-        write!(text, "{read} MiB read and {written} MiB written")?;
-        match self.args.limit_time {
-            Some(limit) => writeln!(text, "; the time limit is {} s", limit.as_secs())?,
-            None => writeln!(text)?,
-        }
-        Ok(text)
+        let (seconds, limit) = (total.seconds as u64, self.args.limit_time);
+        let (minutes, seconds) = (seconds / 60, seconds % 60);
+        let limit =
+            limit.map_or_else(String::new, |it| format!("; the limit is {} s", it.as_secs()));
+        writeln!(out, "total: at most {minutes} min {seconds:02} s, {}{limit}", transfer(total))?;
+        out.flush()
     }
 
     /// Measures one group, and keeps it.
@@ -193,7 +184,7 @@ impl<'a> Session<'a> {
                     self.progress.set_message(format!("{group}: {case}, {kind} {}", round + 1));
                 }
                 Step::Ended { case } => {
-                    self.progress.advance(samples_s[case]);
+                    self.progress.set_done_s(self.progress.done_s() + samples_s[case]);
                     self.run.groups[place].cases[case] = group.cases[case].clone();
                     self.save_now_and_then();
                 }

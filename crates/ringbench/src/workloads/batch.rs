@@ -6,12 +6,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
 use blockring::{BatchReader, Buffer, CacheMode, Config, EngineKind, Extent, HugePages, Source};
-use hdrhistogram::Histogram;
 
 use super::reading::{self, Blocks, MEMORY_BYTES_MAX};
 use super::target::{Target, Workload};
 use crate::cli::args::BatchArgs;
-use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample, latencies};
 use crate::model::units::show_size;
 use crate::runner::{Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt};
 
@@ -28,8 +27,7 @@ fn plan<'a>(args: &'a BatchArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
     let size = show_size(args.record_size);
     let about =
         format!("Lookups of {size} per second, {}, by the number of keys in a batch.", args.cache);
-    let chart = Chart::Lines { x: "batch".to_owned(), by: "method".to_owned() };
-    let group = Group::new(GROUP, about, Metric::OperationsPerS, chart);
+    let group = Group::new(GROUP, about, Metric::OperationsPerS, Chart::lines("batch", "method"));
     let mut plan = GroupPlan::new(group, &target.paths(), ROUNDS);
     let state = reading::cold(args.cache);
     let time = args.run.sample_time(args.time);
@@ -67,7 +65,7 @@ impl Lookups<'_> {
         &self,
         mut look_up: impl FnMut(&[Extent]) -> Result<(), Missing>,
     ) -> Result<Sample, Missing> {
-        let mut latency = Histogram::<u64>::new(3).map_err(anyhow::Error::from)?;
+        let mut latency = latencies();
         let mut random = fastrand::Rng::with_seed(1);
         let record_bytes = self.args.record_size;
         let records = Blocks { bytes: self.target.len(), block_bytes: record_bytes };
@@ -76,8 +74,7 @@ impl Lookups<'_> {
             let extents = reading::random_extents(records, self.batch as usize, &mut random);
             let start = Instant::now();
             look_up(&extents)?;
-            // (The histogram grows: nothing is out of its range.)
-            let _ = latency.record(start.elapsed().as_nanos() as u64);
+            latency += start.elapsed().as_nanos() as u64;
             keys += u64::from(self.batch);
         }
         let sample = clock.sample(keys * u64::from(record_bytes), keys);

@@ -71,34 +71,19 @@ impl<'a> Job<'a> {
 
     /// The command.
     fn pipeline(&self) -> Pipeline {
-        let mut argv = vec![
-            "fio".to_owned(),
-            "--name=ringbench".to_owned(),
-            format!("--rw={}", if self.random { "randread" } else { "read" }),
-            format!("--ioengine={}", self.engine),
-            format!("--direct={}", u32::from(self.direct)),
-            format!("--bs={}", self.block_bytes),
-            format!("--iodepth={}", self.depth),
-            format!("--numjobs={}", self.jobs),
-            format!("--size={}", self.range_bytes),
-            "--group_reporting".to_owned(),
-            "--thread".to_owned(),
-            "--readonly".to_owned(),
-            "--invalidate=0".to_owned(),
-            format!("--mem={}", if self.huge_pages { "mmaphuge" } else { "mmap" }),
-            "--percentile_list=50:99:99.5:99.9:99.99".to_owned(),
-            "--output-format=json".to_owned(),
-        ];
-        match self.time {
-            Some(time) => {
-                argv.push("--time_based".to_owned());
-                argv.push(format!("--runtime={}ms", time.as_millis()));
-            }
-            None => argv.push(format!("--io_size={}", self.io_bytes)),
-        }
-        if self.random {
-            argv.push("--norandommap".to_owned());
-        }
+        let rw = if self.random { "randread --norandommap" } else { "read" };
+        let memory = if self.huge_pages { "mmaphuge" } else { "mmap" };
+        let end = match self.time {
+            Some(time) => format!("--time_based --runtime={}ms", time.as_millis()),
+            None => format!("--io_size={}", self.io_bytes),
+        };
+        let Job { engine, block_bytes, depth, jobs, range_bytes, .. } = self;
+        let direct = u32::from(self.direct);
+        let command = format!(
+            "fio --name=ringbench --rw={rw} --ioengine={engine} --direct={direct} --bs={block_bytes} \
+             --iodepth={depth} --numjobs={jobs} --size={range_bytes} {end} --mem={memory} --thread --readonly \
+             --invalidate=0 --group_reporting --percentile_list=50:99:99.5:99.9:99.99 --output-format=json"
+        );
         // A colon would end the name.
         let mut filename = b"--filename=".to_vec();
         for byte in self.path.as_os_str().as_bytes() {
@@ -107,8 +92,8 @@ impl<'a> Job<'a> {
             }
             filename.push(*byte);
         }
-        let argv = argv.into_iter().map(OsString::from).chain([OsString::from_vec(filename)]);
-        Pipeline::new(argv).capturing()
+        let words = command.split(' ').map(OsString::from);
+        Pipeline::new(words.chain([OsString::from_vec(filename)])).capturing()
     }
 
     fn run(&self) -> Result<Sample, Missing> {

@@ -127,8 +127,7 @@ fn powers_up_to(max: u32) -> Vec<u32> {
 
 /// A group whose cases are numbers of threads.
 fn by_threads<'a>(name: &str, about: &str, target: Option<&Target>) -> GroupPlan<'a> {
-    let lines = Chart::Lines { x: "threads".to_owned(), by: "method".to_owned() };
-    let group = Group::new(name, about, Metric::BytesPerS, lines);
+    let group = Group::new(name, about, Metric::BytesPerS, Chart::lines("threads", "method"));
     let paths = target.map_or_else(Vec::new, Target::paths);
     GroupPlan { warms_up: true, ..GroupPlan::new(group, &paths, ROUNDS) }
 }
@@ -321,15 +320,14 @@ fn best_of_ours(session: &Session<'_>) -> Option<(String, f64)> {
     group.best().map(|(case, rate)| (case.name.clone(), rate))
 }
 
-/// The part of a limit that ringsum reaches, in words.
+/// The part of a limit that ringsum reaches, in words. (A little more than all of it is noise.)
 fn reached(ringsum: Option<f64>, limit: f64) -> String {
-    match ringsum.map(|ringsum| ringsum / limit * 100.0) {
-        Some(percent @ ..=103.0) => format!("; ringsum reaches {percent:.0} % of that"),
-        Some(percent) => format!(
-            "; ringsum was measured at {percent:.0} % of that, so the speed changed meanwhile: measure again"
-        ),
-        None => String::new(),
-    }
+    let Some(percent) = ringsum.map(|ringsum| ringsum / limit * 100.0) else {
+        return String::new();
+    };
+    let changed =
+        if percent > 103.0 { ", so the speed changed meanwhile: measure again" } else { "" };
+    format!("; ringsum reaches {percent:.0} % of that{changed}")
 }
 
 /// The lower limit of reading and hashing, in words.

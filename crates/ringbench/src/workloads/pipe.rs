@@ -123,8 +123,7 @@ fn add(plan: &mut GroupPlan<'_>, args: &PipeArgs, case: Case, transfer: Transfer
 
 fn techniques_group(args: &PipeArgs) -> GroupPlan<'static> {
     let about = "The rate of a pipe by technique and by the size of the pipe.";
-    let lines = Chart::Lines { x: "pipe".to_owned(), by: "technique".to_owned() };
-    let group = Group::new(TECHNIQUES, about, Metric::BytesPerS, lines);
+    let group = Group::new(TECHNIQUES, about, Metric::BytesPerS, Chart::lines("pipe", "technique"));
     let mut plan = GroupPlan::new(group, &[], ROUNDS);
     for (name, transfer) in techniques() {
         for &pipe_bytes in &args.pipe_sizes {
@@ -139,8 +138,12 @@ fn techniques_group(args: &PipeArgs) -> GroupPlan<'static> {
 fn sizes_group(args: &PipeArgs, name: &str, transfer: Transfer) -> GroupPlan<'static> {
     let about =
         format!("{name}: the rate by the sizes of the pipe and of the buffer of a system call.");
-    let heat = Chart::Heat { x: "pipe".to_owned(), y: "buffer".to_owned() };
-    let group = Group::new(format!("{name}, by size"), about, Metric::BytesPerS, heat);
+    let group = Group::new(
+        format!("{name}, by size"),
+        about,
+        Metric::BytesPerS,
+        Chart::heat("pipe", "buffer"),
+    );
     let mut plan = GroupPlan::new(group, &[], ROUNDS);
     for &pipe_bytes in &args.pipe_sizes {
         for &buffer_bytes in &args.buffer_sizes {

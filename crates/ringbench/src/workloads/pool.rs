@@ -14,7 +14,7 @@ use fastrand::Rng;
 use hdrhistogram::Histogram;
 
 use crate::cli::args::PoolArgs;
-use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample, latencies};
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::scratch::Scratch;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, interrupt, together};
@@ -123,7 +123,7 @@ fn plan<'a>(args: &'a PoolArgs, path: &'a Path, blocks: u64) -> Vec<GroupPlan<'a
             .map(|&threads| (format!("{threads} threads"), Server { threads, ..server }))
             .collect()
     };
-    let lines = || Chart::Lines { x: "threads".to_owned(), by: "cache".to_owned() };
+    let lines = || Chart::lines("threads", "cache");
     let mixed = format!(
         "Requests per second, one write with fsync for each {} random reads, all verified, by the number of \
          threads.",
@@ -203,19 +203,6 @@ struct Shared {
     written: Vec<AtomicBool>,
 }
 
-/// The requests of one thread, or of several.
-struct Served {
-    read_ns: Histogram<u64>,
-    write_ns: Histogram<u64>,
-}
-
-impl Served {
-    fn new() -> Result<Served, Missing> {
-        let histogram = || Histogram::new(3).map_err(anyhow::Error::from);
-        Ok(Served { read_ns: histogram()?, write_ns: histogram()? })
-    }
-}
-
 impl Server<'_> {
     /// Fills a block with the content that its number determines.
     fn fill(&self, index: u64, block: &mut [u8]) {
@@ -246,26 +233,25 @@ impl Server<'_> {
         let failed = |error| Missing::unsupported("a request", &error);
         let (served, sample) = together(
             0..u64::from(self.threads),
-            |number| Ok((Worker::open(self, &shared, number).map_err(failed)?, Served::new()?)),
-            |(worker, served), start| {
-                worker.serve(start + time, served).map_err(failed)?;
-                Ok(std::mem::replace(served, Served::new()?))
+            |number| Worker::open(self, &shared, number).map_err(failed),
+            |worker, start| {
+                worker.serve(start + time).map_err(failed)?;
+                Ok((worker.read_ns.clone(), worker.write_ns.clone()))
             },
         )?;
         self.verify(&shared)?;
-        let mut all = Served::new()?;
-        for thread in served {
-            all.read_ns.add(thread.read_ns).map_err(anyhow::Error::from)?;
-            all.write_ns.add(thread.write_ns).map_err(anyhow::Error::from)?;
+        let (mut read_ns, mut write_ns) = (latencies(), latencies());
+        for (thread_read_ns, thread_write_ns) in served {
+            read_ns += thread_read_ns;
+            write_ns += thread_write_ns;
         }
-        let (reads, writes) = (all.read_ns.len(), all.write_ns.len());
+        let (reads, writes) = (read_ns.len(), write_ns.len());
         let operations = reads + writes;
-        let latency = if reads > 0 { &all.read_ns } else { &all.write_ns };
+        let latency_ns = Some(if reads > 0 { &read_ns } else { &write_ns }.into());
         let bytes = operations * u64::from(self.block_bytes);
-        let latency_ns = Some(latency.into());
         let mut sample = Sample { bytes, operations, latency_ns, ..sample };
         if reads > 0 && writes > 0 {
-            let p99_ns = all.write_ns.value_at_quantile(0.99) as f64;
+            let p99_ns = write_ns.value_at_quantile(0.99) as f64;
             sample.more.insert("writes".to_owned(), writes as f64);
             sample.more.insert("write_p99_ns".to_owned(), p99_ns);
         }
@@ -292,12 +278,12 @@ impl Server<'_> {
     /// Checks the content of all blocks that were written.
     fn verify(&self, shared: &Shared) -> io::Result<()> {
         let mut worker = Worker::open(&Server { direct: false, ..*self }, shared, 0)?;
-        let is_written = |index: &u64| shared.written[*index as usize].load(Ordering::Relaxed);
-        let mut written = (0..self.blocks).filter(is_written);
-        written
-            .by_ref()
-            .take_while(|_| !interrupt::is_interrupted())
-            .try_for_each(|index| worker.read(index))
+        for (index, is_written) in (0..).zip(&shared.written) {
+            if is_written.load(Ordering::Relaxed) && !interrupt::is_interrupted() {
+                worker.read(index)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -311,6 +297,8 @@ struct Worker<'a> {
     block: Buffer,
     expected: Vec<u8>,
     number: u64,
+    read_ns: Histogram<u64>,
+    write_ns: Histogram<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -334,11 +322,13 @@ impl<'a> Worker<'a> {
             expected: vec![0; block.len()],
             block,
             number,
+            read_ns: latencies(),
+            write_ns: latencies(),
         })
     }
 
     /// Serves requests until `end`, or until the file is full.
-    fn serve(&mut self, end: Instant, served: &mut Served) -> io::Result<()> {
+    fn serve(&mut self, end: Instant) -> io::Result<()> {
         let server = self.server;
         let mut random = Rng::with_seed(self.number);
         // Threads start at different requests, so that they do not all write at once.
@@ -348,10 +338,6 @@ impl<'a> Worker<'a> {
             if start >= end || interrupt::is_interrupted() {
                 return Ok(());
             }
-            let took = |histogram: &mut Histogram<u64>| {
-                // (The histogram grows: nothing is out of its range.)
-                let _ = histogram.record(start.elapsed().as_nanos() as u64);
-            };
             if server.write_each > 0 && request.is_multiple_of(server.write_each) {
                 let index = self.shared.claimed.fetch_add(1, Ordering::Relaxed);
                 if index >= server.blocks {
@@ -359,10 +345,10 @@ impl<'a> Worker<'a> {
                 }
                 self.write(index)?;
                 self.shared.written[index as usize].store(true, Ordering::Release);
-                took(&mut served.write_ns);
+                self.write_ns += start.elapsed().as_nanos() as u64;
             } else if let Some(index) = self.written(&mut random) {
                 self.read(index)?;
-                took(&mut served.read_ns);
+                self.read_ns += start.elapsed().as_nanos() as u64;
             } else {
                 // Nothing is written yet.
                 std::thread::yield_now();

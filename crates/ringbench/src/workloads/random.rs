@@ -72,8 +72,12 @@ fn group<'a>(
         "Random reads of {} per second, {cache}{threads}, by the number in flight on each thread.",
         show_size(block_bytes)
     );
-    let chart = Chart::Lines { x: "depth".to_owned(), by: "method".to_owned() };
-    let group = Group::new(format!("{cache}{threads}"), about, Metric::OperationsPerS, chart);
+    let group = Group::new(
+        format!("{cache}{threads}"),
+        about,
+        Metric::OperationsPerS,
+        Chart::lines("depth", "method"),
+    );
     let mut plan = GroupPlan::new(group, &target.paths(), ROUNDS);
     let time = args.run.sample_time(args.time);
     let (until, cost) = match args.count.map(|count| count.saturating_mul(block_bytes.into())) {

@@ -101,8 +101,7 @@ fn grid_group<'a>(args: &SweepArgs, target: &'a Target, grid: Grid) -> GroupPlan
         name.push_str(", consumed in batches");
     }
     let about = format!("The rate of reading a cold file by block size and depth: {name}.");
-    let heat = Chart::Heat { x: "depth".to_owned(), y: "block".to_owned() };
-    let group = Group::new(name, about, Metric::BytesPerS, heat);
+    let group = Group::new(name, about, Metric::BytesPerS, Chart::heat("depth", "block"));
     let mut plan = GroupPlan::new(group, &target.paths(), ROUNDS);
     let (blocks, depths) = axes(args);
     let until = Until::time(args.run.sample_time(args.time));
@@ -133,8 +132,12 @@ fn methods_group<'a>(args: &SweepArgs, target: &'a Target, cache: CacheMode) -> 
         "The rate of reading a cold file ({cache}) by methods that are not engines of this library, and by \
          its engines; {METHODS_DEPTH} reads are in flight, if a method has several."
     );
-    let heat = Chart::Heat { x: "block".to_owned(), y: "method".to_owned() };
-    let group = Group::new(format!("methods, {cache}"), about, Metric::BytesPerS, heat);
+    let group = Group::new(
+        format!("methods, {cache}"),
+        about,
+        Metric::BytesPerS,
+        Chart::heat("block", "method"),
+    );
     let mut plan = GroupPlan::new(group, &target.paths(), ROUNDS);
     let until = Until {
         bytes: target.len().min(MEMORY_BYTES_MAX),

@@ -67,47 +67,33 @@ impl Settings {
     }
 }
 
-/// A step of the search, from the best settings so far.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Depth,
-    /// With as many bytes in flight.
-    Block,
-    /// Half and twice as many requests in flight.
-    DepthAgain,
-    Engine,
-}
+/// A step of the search: its name, and what to try from the best settings so far.
+type Step = (&'static str, fn(Settings) -> Vec<Settings>);
 
-impl Step {
-    const ALL: [Step; 4] = [Step::Depth, Step::Block, Step::DepthAgain, Step::Engine];
-
-    fn name(self) -> &'static str {
-        match self {
-            Step::Depth => "1: depth",
-            Step::Block => "2: block",
-            Step::DepthAgain => "3: depth again",
-            Step::Engine => "4: engine",
-        }
-    }
-
-    /// The best settings so far, and then the others to try.
-    fn candidates(self, best: Settings) -> Vec<Settings> {
-        let depth = |depth: u32| Settings { depth: depth.max(1), ..best };
+const STEPS: [Step; 4] = [
+    ("1: depth", |best| [4, 8, 32, 64].map(|depth| Settings { depth, ..best }).to_vec()),
+    // With as many bytes in flight.
+    ("2: block", |best| {
         let block = |kib: u32| {
-            let block_bytes = kib << 10;
-            let depth = (best.block_bytes * best.depth / block_bytes).clamp(2, 128);
-            Settings { block_bytes, depth, ..best }
+            let depth = (best.block_bytes * best.depth / (kib << 10)).clamp(2, 128);
+            Settings { block_bytes: kib << 10, depth, ..best }
         };
-        let engine = |engine| Settings { engine, ..best };
-        let others: Vec<Settings> = match self {
-            Step::Depth => [4, 8, 32, 64].map(depth).to_vec(),
-            Step::Block => [128, 256, 1024, 2048, 4096].map(block).to_vec(),
-            Step::DepthAgain => [best.depth / 2, best.depth * 2].map(depth).to_vec(),
-            Step::Engine => [EngineKind::Libaio, EngineKind::Pool].map(engine).to_vec(),
-        };
-        let others = others.into_iter().filter(|other| *other != best);
-        [best].into_iter().chain(others).collect()
-    }
+        [128, 256, 1024, 2048, 4096].map(block).to_vec()
+    }),
+    ("3: depth again", |best| {
+        let depths = [(best.depth / 2).max(1), best.depth * 2];
+        depths.map(|depth| Settings { depth, ..best }).to_vec()
+    }),
+    ("4: engine", |best| {
+        let engines = [EngineKind::Libaio, EngineKind::Pool];
+        engines.map(|engine| Settings { engine, ..best }).to_vec()
+    }),
+];
+
+/// The best settings so far, and then the others that a step tries.
+fn candidates((_, others): Step, best: Settings) -> Vec<Settings> {
+    let others = others(best).into_iter().filter(|other| *other != best);
+    [best].into_iter().chain(others).collect()
 }
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<bool> {
@@ -123,7 +109,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<bool> {
     let mut session = Session::new("tune", &args.run, &target.paths());
     let built_in = Settings::built_in();
     // Later steps have as many candidates, whatever the best settings are.
-    let steps = Step::ALL.iter().map(|step| step_plan(args, &target, *step, built_in));
+    let steps = STEPS.iter().map(|step| step_plan(args, &target, *step, built_in));
     let last = final_plan(args, &target, Settings { depth: 8, ..built_in });
     if !session.announce(&steps.chain([last]).collect::<Vec<_>>(), target.room())? {
         return Ok(true);
@@ -133,10 +119,10 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<bool> {
         check_followed(&session, &target)?;
     }
     let mut best = built_in;
-    for step in Step::ALL {
+    for step in STEPS {
         if session.continues() {
             let group = session.measure(step_plan(args, &target, step, best));
-            best = better(group, &step.candidates(best));
+            best = better(group, &candidates(step, best));
         }
     }
     if session.continues() && best != built_in {
@@ -196,9 +182,9 @@ fn config_path(args: &TuneArgs) -> anyhow::Result<PathBuf> {
 fn step_plan<'a>(args: &TuneArgs, target: &'a Target, step: Step, best: Settings) -> GroupPlan<'a> {
     let about =
         "The rate at which ringsum hashes a cold file: the best settings so far, and others.";
-    let group = Group::new(step.name(), about, Metric::BytesPerS, Chart::Bars);
+    let group = Group::new(step.0, about, Metric::BytesPerS, Chart::Bars);
     let mut plan = GroupPlan::new(group, &target.paths(), ROUNDS);
-    for settings in step.candidates(best) {
+    for settings in candidates(step, best) {
         add(&mut plan, args, target, settings.name(), Some(settings));
     }
     plan
@@ -346,20 +332,17 @@ mod tests {
     #[test]
     fn each_step_changes_one_thing() {
         let built_in = Settings::built_in();
-        for step in Step::ALL {
-            let candidates = step.candidates(built_in);
-            assert_eq!(candidates[0], built_in);
-            assert!(candidates.len() > 2, "{step:?}");
-            for other in &candidates[1..] {
-                match step {
-                    Step::Depth | Step::DepthAgain => {
-                        assert_eq!(Settings { depth: built_in.depth, ..*other }, built_in);
-                    }
-                    Step::Block => assert_eq!(other.engine, built_in.engine),
-                    Step::Engine => {
-                        assert_eq!(Settings { engine: built_in.engine, ..*other }, built_in);
-                    }
-                }
+        for step in STEPS {
+            let all = candidates(step, built_in);
+            assert_eq!(all[0], built_in);
+            assert!(all.len() > 2, "{}", step.0);
+            for other in &all[1..] {
+                let same = match step.0 {
+                    "2: block" => other.engine == built_in.engine,
+                    "4: engine" => Settings { engine: built_in.engine, ..*other } == built_in,
+                    _ => Settings { depth: built_in.depth, ..*other } == built_in,
+                };
+                assert!(same, "{}: {other:?}", step.0);
             }
         }
     }

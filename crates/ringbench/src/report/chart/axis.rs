@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::plot::WIDTH_PX;
 use crate::model::case::Metric;
-use crate::model::units::{parse_number, show_seconds};
+use crate::model::units::show_seconds;
 
 /// One axis. Positions are linear; the scale is in the conversion of values to positions.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,8 +15,6 @@ pub(super) struct Axis {
     /// Positions and labels.
     pub(super) ticks: Vec<(f64, String)>,
     is_log: bool,
-    /// Values that are evenly spaced, whatever they are; empty if values are numbers.
-    names: Vec<String>,
 }
 
 /// Longest label of a tick, in characters.
@@ -24,16 +23,13 @@ const TICK_CHARS_MAX: usize = 24;
 /// Width of a character, in pixels, estimated: those of the usual sans-serif fonts are 0.5 to 0.6 em wide.
 const CHAR_PX: f64 = 7.0;
 
-/// Sizes and counts that span a larger factor have a logarithmic axis.
-const PARAMETER_SPAN: f64 = 16.0;
-
-/// The same for metrics: on a linear axis, the smallest value would be some ten pixels above the bottom.
+/// Values that span a larger factor have a logarithmic axis: on a linear one, the smallest would be some
+/// ten pixels above the bottom.
 const METRIC_SPAN: f64 = 30.0;
 
 impl Axis {
     fn new(name: &str, is_log: bool) -> Axis {
-        let (ticks, names) = (Vec::new(), Vec::new());
-        Axis { name: name.to_owned(), range: 0.0..1.0, ticks, is_log, names }
+        Axis { name: name.to_owned(), range: 0.0..1.0, ticks: Vec::new(), is_log }
     }
 
     /// An axis for values of a metric: from zero, or logarithmic if they are far apart.
@@ -81,46 +77,18 @@ impl Axis {
         Axis { range, ticks, ..Axis::new(name, true) }
     }
 
-    /// An axis for the values of a parameter, numbers, sizes or names, over so many pixels.
-    pub(super) fn of_parameter(name: &str, values: &[String], width_px: i32) -> Axis {
-        let numbers = values.iter().map(|value| parse_number(value).filter(|number| *number > 0.0));
-        let numbers: Option<Vec<f64>> = numbers.collect();
-        let Some(numbers) = numbers.filter(|numbers| numbers.len() >= 2) else {
-            return Axis::of_names(name, values);
-        };
-        let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
-        let axis = Axis::new(name, last / first > PARAMETER_SPAN);
-        let (first, last) = (axis.at(first), axis.at(last));
-        let margin = (last - first).max(f64::MIN_POSITIVE) * 0.03;
-        let range = first - margin..last + margin;
-        let px = f64::from(width_px) / (range.end - range.start);
-        let ticks = numbers.iter().zip(values).map(|(number, value)| (axis.at(*number), value));
-        let ticks = ticks.map(|(at, value)| (at, shorten(value))).collect();
-        Axis { range, ticks: apart(ticks, px), ..axis }
-    }
-
-    /// An axis for names, evenly spaced.
-    pub(super) fn of_names(name: &str, values: &[String]) -> Axis {
+    /// An axis of values that are evenly spaced: names, or the values of a parameter. Numbers that are
+    /// measured usually grow by a factor, so that this is a logarithmic scale.
+    pub(super) fn of_values(name: &str, values: &[String]) -> Axis {
         let ticks = values.iter().enumerate().map(|(i, value)| (i as f64, shorten(value)));
-        Axis {
-            range: -0.5..values.len().max(1) as f64 - 0.5,
-            ticks: ticks.collect(),
-            names: values.to_vec(),
-            ..Axis::new(name, false)
-        }
+        let ticks = apart(ticks.collect(), f64::from(WIDTH_PX) / values.len().max(1) as f64);
+        let range = -0.5..values.len().max(1) as f64 - 0.5;
+        Axis { range, ticks, ..Axis::new(name, false) }
     }
 
     /// The position of a number.
     pub(super) fn at(&self, value: f64) -> f64 {
         if self.is_log { value.log10() } else { value }
-    }
-
-    /// The position of a value as it is written.
-    pub(super) fn place(&self, value: &str) -> Option<f64> {
-        match self.names.is_empty() {
-            true => parse_number(value).map(|number| self.at(number)),
-            false => self.names.iter().position(|name| name == value).map(|index| index as f64),
-        }
     }
 
     /// The pixel of a position, on an axis from `first` to `last`.
@@ -180,10 +148,6 @@ fn apart(ticks: Vec<(f64, String)>, px_per_position: f64) -> Vec<(f64, String)> 
 mod tests {
     use super::*;
 
-    fn strings<const N: usize>(values: [&str; N]) -> Vec<String> {
-        values.map(str::to_owned).to_vec()
-    }
-
     fn texts(axis: &Axis) -> Vec<&str> {
         axis.ticks.iter().map(|(_, text)| &text[..]).collect()
     }
@@ -212,23 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_numbers_sizes_or_names() {
-        let sizes = Axis::of_parameter("block", &strings(["4K", "64K", "1M"]), 700);
-        let places = ["4K", "64K", "1M"].map(|size| sizes.place(size).unwrap());
-        assert!(((places[1] - places[0]) - (places[2] - places[1])).abs() < 1e-9, "{places:?}");
-        let few = Axis::of_parameter("threads", &strings(["1", "2", "4"]), 700);
-        assert_eq!(few.place("4"), Some(4.0));
-        let names = Axis::of_parameter("engine", &strings(["mmap", "pread"]), 700);
-        assert_eq!((names.place("pread"), names.place("other")), (Some(1.0), None));
-        let with_zero = Axis::of_parameter("ahead", &strings(["0", "128", "4096"]), 700);
-        assert_eq!(with_zero.place("4096"), Some(2.0));
-    }
-
-    #[test]
     fn ticks_do_not_overlap() {
         let values: Vec<String> = (0..40).map(|i| (1000 + i * 100).to_string()).collect();
-        let axis = Axis::of_parameter("n", &values, 700);
-        assert!(axis.ticks.len() < 20, "{:?}", axis.ticks);
+        let axis = Axis::of_values("n", &values);
+        assert!(axis.ticks.len() < 30, "{:?}", axis.ticks);
         assert_eq!(axis.ticks.last().unwrap().1, "4900");
     }
 }

@@ -9,38 +9,30 @@ use crate::report::grid;
 
 /// Draws the metric of each case over the parameter `x`. A line has the cases with one value of `by`.
 pub(super) fn over_parameter(sides: &[Side<'_>], x: &str, by: &str) -> Vec<Drawing> {
-    let measured = |side: &Side<'_>| {
-        let has_x = |case: &&Case| case.parameters.contains_key(x) && !case.samples.is_empty();
-        side.group.cases.iter().filter(has_x).cloned().collect::<Vec<Case>>()
-    };
-    let all: Vec<Vec<Case>> = sides.iter().map(measured).collect();
-    let values = grid::in_order(all.iter().flatten().filter_map(|case| case.parameters.get(x)));
-    if values.is_empty() {
-        return Vec::new();
-    }
+    let is_measured = |case: &&Case| case.parameters.contains_key(x) && !case.samples.is_empty();
+    let cases = || sides.iter().flat_map(|side| &side.group.cases).filter(is_measured);
+    let values = grid::in_order(cases().filter_map(|case| case.parameters.get(x)));
     let line_of = |case: &Case| case.parameters.get(by).cloned().unwrap_or_default();
-    let names: Vec<String> = all.iter().flatten().map(line_of).collect();
+    let names: Vec<String> = cases().map(line_of).collect();
     let names = grid::in_order(names.iter());
     let metric = sides[0].group.metric;
-    let samples = all.iter().flatten().flat_map(|case| &case.samples);
-    let x_axis = Axis::of_parameter(x, &values, plot::WIDTH_PX);
-    let y_axis = Axis::of_metric(metric, samples.map(|sample| metric.of(sample)));
+    let metrics = cases().flat_map(|case| &case.samples).map(|sample| metric.of(sample));
+    let (x_axis, y_axis) = (Axis::of_values(x, &values), Axis::of_metric(metric, metrics));
     draw_sides(sides, (&x_axis, &y_axis), |number| {
+        let group = sides[number].group;
         let line = |(index, name): (usize, &String)| {
-            let cases = all[number].iter().filter(|case| line_of(case) == *name);
             let mut line = Series::new(name, index);
-            for case in cases {
-                let Some(at) = case.parameters.get(x).and_then(|x| x_axis.place(x)) else {
-                    continue;
-                };
-                let Some(summary) = sides[number].group.summary(case) else { continue };
+            for (at, value) in (0..).map(f64::from).zip(&values) {
+                let is_it =
+                    |case: &&Case| case.parameters.get(x) == Some(value) && line_of(case) == *name;
+                let case = group.cases.iter().find(is_it);
+                let Some(summary) = case.and_then(|case| group.summary(case)) else { continue };
                 let (min, max) = (y_axis.at(summary.min), y_axis.at(summary.max));
                 if min.is_finite() && max.is_finite() {
                     line.points.push((at, y_axis.at(summary.median)));
                     line.ranges.push((at, min, max));
                 }
             }
-            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
             line
         };
         names.iter().enumerate().map(line).collect()
@@ -83,25 +75,23 @@ fn draw_cases(
     })
 }
 
-/// The median of each latency percentile of a case, in seconds.
-fn percentiles(case: &Case) -> Vec<(&'static str, f64)> {
-    let names = LatencyNs::default().percentiles();
+/// The number of each latency percentile, and its median over the samples of a case, in seconds.
+fn percentiles(case: &Case) -> Vec<(usize, f64)> {
     let median = |index: usize| {
-        case.median_of(|sample| Some(sample.latency_ns?.percentiles()[index].1 as f64))
+        let ns = |sample: &Sample| Some(sample.latency_ns?.percentiles()[index].1 as f64);
+        Some((index, case.median_of(ns).filter(|ns| *ns > 0.0)? / 1e9))
     };
-    let medians = names.iter().enumerate().map(|(index, (name, _))| Some((*name, median(index)?)));
-    medians.flatten().map(|(name, ns)| (name, ns / 1e9)).collect()
+    (0..LatencyNs::default().percentiles().len()).filter_map(median).collect()
 }
 
 pub(super) fn latency(sides: &[Side<'_>]) -> Vec<Drawing> {
     let cases = sides.iter().flat_map(|side| &side.group.cases);
     let seconds = cases.flat_map(percentiles).map(|(_, seconds)| seconds);
     let names = LatencyNs::default().percentiles().map(|(name, _)| name.to_owned());
-    let x = Axis::of_names("percentile", &names);
-    let y = Axis::of_latency("latency", seconds);
+    let (x, y) = (Axis::of_values("percentile", &names), Axis::of_latency("latency", seconds));
     draw_cases(sides, (&x, &y), true, |_, case| {
-        let points = percentiles(case).into_iter().filter(|(_, seconds)| *seconds > 0.0);
-        points.filter_map(|(name, seconds)| Some((x.place(name)?, y.at(seconds)))).collect()
+        let points = percentiles(case).into_iter();
+        points.map(|(index, seconds)| (index as f64, y.at(seconds))).collect()
     })
 }
 
