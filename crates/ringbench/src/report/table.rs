@@ -83,8 +83,11 @@ fn show_range(metric: Metric, summary: &Summary) -> String {
     }
 }
 
-/// A column: its name, how its values are shown, and the value of a sample.
-type Part = (&'static str, fn(f64) -> String, fn(&Sample) -> Option<f64>);
+/// Prints a value with its unit.
+type Show = fn(f64) -> String;
+
+/// A column: its name, how its values are printed, and the value of a sample.
+type Part = (&'static str, Show, fn(&Sample) -> Option<f64>);
 
 /// The parts of a sample that are not the metric.
 const PARTS: [Part; 11] = [
@@ -104,7 +107,7 @@ const PARTS: [Part; 11] = [
     ("max", show_ns, |sample| Some(sample.latency_ns?.max as f64)),
 ];
 
-/// Only beside a rate of operations.
+/// The name of a column that only groups with a rate of operations have.
 const BANDWIDTH: &str = "bandwidth";
 
 fn show_rate(bytes_per_s: f64) -> String {
@@ -122,7 +125,7 @@ fn show_ns(ns: f64) -> String {
 /// A number whose unit is the last word of its name: the name without it, and the value with it.
 pub(super) fn quantity(name: &str, value: f64) -> (String, String) {
     let words = name.replace('_', " ");
-    let units: [(&str, fn(f64) -> String); 10] = [
+    let units: [(&str, Show); 10] = [
         (" ns per block", |ns| format!("{} a block", show_ns(ns))),
         (" bytes per s", show_rate),
         (" per s", |rate| format!("{}/s", show_scaled(rate))),

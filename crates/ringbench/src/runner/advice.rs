@@ -67,7 +67,7 @@ fn list(group: &Group, note: impl Fn(&Case) -> Option<String>) -> Option<String>
     let shown = found[..found.len().min(SHOWN)].join(", ");
     match found.len() {
         0 => None,
-        ..=SHOWN => Some(shown),
+        1..=SHOWN => Some(shown),
         count => Some(format!("{shown} and {} more", count - SHOWN)),
     }
 }

@@ -35,7 +35,7 @@ impl Runner for Mock {
 
     fn measure(&mut self, case: usize) -> Result<Sample, Missing> {
         if self.failing == Some(case) {
-            return Err(Missing::Failed("as told".to_owned()));
+            return Err(Missing::Failed("by request".to_owned()));
         }
         let times = self.measured.iter().filter(|&&measured| measured == case).count();
         self.measured.push(case);
@@ -142,7 +142,7 @@ fn a_failed_case_does_not_stop_the_others() {
     let mut mock = Mock { failing: Some(0), ..Mock::new(&[&[1.0], &[2.0]]) };
     let (group, ended) = run(&mut mock, &schedule(Rounds::Auto { min: 2, max: 4 }));
     assert_eq!((walls(&group), ended), (vec![vec![], vec![2.0, 2.0]], Ended::Enough));
-    assert_eq!(group.cases[0].missing, Some(Missing::Failed("as told".to_owned())));
+    assert_eq!(group.cases[0].missing, Some(Missing::Failed("by request".to_owned())));
 }
 
 #[test]

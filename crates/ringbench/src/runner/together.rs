@@ -88,7 +88,10 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_or_fails_is_an_error_and_no_hang() {
-        let panics = |number: u32| Ok(assert_ne!(number, 1));
+        let panics = |number: u32| {
+            assert_ne!(number, 1);
+            Ok(())
+        };
         let missing = together(0..3, panics, |(), _| Ok(())).unwrap_err();
         assert_eq!(missing.why(), "a thread panicked");
         let fails = |number: u32| match number {

@@ -23,7 +23,7 @@ const SLOWDOWNS: [u32; 5] = [0, 1, 2, 4, 8];
 /// Bytes that the slow consumer reads: few enough to keep every change of the number in flight.
 const SLOW_BYTES: u64 = 128 << 20;
 
-/// Reads in flight, of engines beside other methods.
+/// Reads in flight of the engines that are compared with other methods.
 const METHODS_DEPTH: u32 = 16;
 
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<bool> {

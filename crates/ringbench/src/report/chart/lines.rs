@@ -133,7 +133,7 @@ fn steps(sample: &Sample, end_s: f64) -> Vec<(f64, f64)> {
         let moment = |at: f64| (at / end_s * MOMENTS as f64) as usize;
         let extremes = |chunk: &[(f64, u32)]| {
             let counts = || chunk.iter().map(|(_, count)| *count);
-            let kept = [counts().min(), counts().max(), counts().last()];
+            let kept = [counts().min(), counts().max(), counts().next_back()];
             kept.into_iter().flatten().map(|count| (chunk[0].0, count)).collect::<Vec<_>>()
         };
         changes = changes.chunk_by(|a, b| moment(a.0) == moment(b.0)).flat_map(extremes).collect();
