@@ -187,6 +187,11 @@ impl Missing {
         }
     }
 
+    /// For a case that cannot run here.
+    pub(crate) fn unavailable<T>(why: impl Into<String>) -> Result<T, Missing> {
+        Err(Missing::Unavailable(why.into()))
+    }
+
     /// The error of a system call that not every kernel or file system supports.
     pub(crate) fn unsupported(what: &str, error: &std::io::Error) -> Missing {
         let why = format!("{what}: {error}");

@@ -68,8 +68,7 @@ fn machine() -> Facts {
     let widest = ["avx512f", "avx2", "sse4_1"].into_iter().find(|flag| has(flag));
     put(&mut facts, "simd", widest.map(str::to_owned));
     put(&mut facts, "virtual machine", has("hypervisor").then(|| "yes".to_owned()));
-    let cores = std::thread::available_parallelism().map(|cores| cores.to_string());
-    put(&mut facts, "processors", cores.ok());
+    put(&mut facts, "processors", Some(processors().to_string()));
     let cpufreq = "/sys/devices/system/cpu/cpu0/cpufreq";
     for (name, path) in [
         ("governor", &*format!("{cpufreq}/scaling_governor")),
@@ -95,6 +94,11 @@ fn memory_bytes(field: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.starts_with(field))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib << 10)
+}
+
+/// The processors that this process may use.
+pub(crate) fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get() as u32)
 }
 
 /// The kernel release, as `uname -r` prints it.

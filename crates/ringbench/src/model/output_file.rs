@@ -15,11 +15,8 @@ pub(crate) struct OutputFile {
 }
 
 impl OutputFile {
-    /// Creates the file, empty, so that a file that cannot be written is reported early.
-    ///
-    /// # Errors
-    ///
-    /// It exists, and `overwrite` is not set; or it cannot be created.
+    /// Creates the file, empty, so that a file that cannot be written is reported early. An existing file
+    /// is an error unless `overwrite` is set.
     pub(crate) fn create(path: &Path, overwrite: bool) -> anyhow::Result<OutputFile> {
         let is_new = fs::symlink_metadata(path).is_err();
         let mut options = OpenOptions::new();
@@ -37,11 +34,7 @@ impl OutputFile {
         }
     }
 
-    /// Replaces the content of the file by that which `write` writes.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, and has its old content.
+    /// Replaces the content of the file by that which `write` writes, or keeps it if there is an error.
     pub(crate) fn replace(
         &self,
         write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,

@@ -78,17 +78,11 @@ impl Run {
         }
     }
 
-    /// # Errors
-    ///
-    /// It cannot be read, is not a run file, or has another version.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Run> {
         let run = fs::read(path).map_err(Into::into).and_then(|text| Run::parse(&text));
         run.with_context(|| path.display().to_string())
     }
 
-    /// # Errors
-    ///
-    /// It is not a run file, or has another version.
     pub(crate) fn parse(text: &[u8]) -> anyhow::Result<Run> {
         const NO_RUN_FILE: &str = "not a run file of ringbench";
         let header: Header = serde_json::from_slice(text).context(NO_RUN_FILE)?;
@@ -106,10 +100,6 @@ impl Run {
     }
 
     /// Replaces the content of `file` by this run.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, and has its old content.
     pub(crate) fn save(&self, file: &OutputFile) -> anyhow::Result<()> {
         let written = file.replace(|file| {
             serde_json::to_writer_pretty(&mut *file, self)?;

@@ -19,9 +19,6 @@ fn format_of(path: Option<&Path>) -> Format {
     }
 }
 
-/// # Errors
-///
-/// A run cannot be read, or the report cannot be written.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let named =
         |path: &PathBuf| Ok(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });

@@ -29,10 +29,6 @@ pub(crate) struct NamedRun {
 }
 
 /// Prints a run.
-///
-/// # Errors
-///
-/// The output cannot be written.
 pub(crate) fn print(run: &Run) -> anyhow::Result<()> {
     write_to_stdout(&printed(run))
 }

@@ -33,10 +33,6 @@ impl Dropping {
     }
 
     /// Empties the page cache of `paths`, files or folders.
-    ///
-    /// # Errors
-    ///
-    /// Some of it could not be dropped.
     pub(crate) fn drop_pages(self, paths: &[PathBuf]) -> anyhow::Result<()> {
         if self == Dropping::All {
             rustix::fs::sync();
@@ -63,10 +59,6 @@ impl Dropping {
 }
 
 /// Reads all of `paths`, so that they are in the page cache as far as they fit.
-///
-/// # Errors
-///
-/// A file or folder cannot be read.
 pub(crate) fn fill(paths: &[PathBuf]) -> anyhow::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut result = Ok(());

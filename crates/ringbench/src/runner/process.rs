@@ -81,11 +81,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs it.
-    ///
-    /// # Errors
-    ///
-    /// A program cannot be started, or ends with another status than 0; then with its message.
+    /// Runs it. An exit status other than 0 is an error, with the message of the program.
     pub(crate) fn run(&self) -> anyhow::Result<Usage> {
         reset_own_peak();
         let start = Instant::now();

@@ -22,20 +22,12 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Creates an empty file in `folder` that only its owner can read.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be created.
     pub(crate) fn create(folder: &Path) -> anyhow::Result<Scratch> {
         let file = tempfile::Builder::new().prefix(".ringbench-").tempfile_in(folder);
         Ok(Scratch::of(file.with_context(|| folder.display().to_string())?))
     }
 
     /// Creates the same at a path where nothing exists.
-    ///
-    /// # Errors
-    ///
-    /// The path exists, or the file cannot be created.
     pub(crate) fn create_at(path: &Path) -> anyhow::Result<Scratch> {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
@@ -53,10 +45,6 @@ impl Scratch {
     }
 
     /// Creates a file of incompressible bytes in `folder`, and syncs it.
-    ///
-    /// # Errors
-    ///
-    /// There is not enough room, or the file cannot be written.
     pub(crate) fn with_random(folder: &Path, bytes: u64) -> anyhow::Result<Scratch> {
         check_room(folder, bytes)?;
         let scratch = Scratch::create(folder)?;
@@ -87,10 +75,6 @@ impl Drop for Scratch {
 }
 
 /// Checks that `bytes` fit into the file system of `folder`, of which a twentieth stays free.
-///
-/// # Errors
-///
-/// They do not.
 pub(crate) fn check_room(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     let stat = rustix::fs::statvfs(folder).with_context(|| folder.display().to_string())?;
     let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);

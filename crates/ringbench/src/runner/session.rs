@@ -84,11 +84,8 @@ impl<'a> Session<'a> {
         rounds.max() + warm_up.max()
     }
 
-    /// Checks the cost of the plan against the limits. Returns `false` if that is all (`--dry-run`).
-    ///
-    /// # Errors
-    ///
-    /// The cost exceeds the limits or the available room, or the run file cannot be created.
+    /// Checks the cost of the plan against the limits, and creates the run file. Returns `false` if the plan
+    /// is only printed (`--dry-run`).
     pub(crate) fn announce(
         &mut self,
         groups: &[GroupPlan<'_>],
@@ -234,10 +231,6 @@ impl<'a> Session<'a> {
     }
 
     /// Empties the page cache of `paths`.
-    ///
-    /// # Errors
-    ///
-    /// Some of it could not be dropped.
     pub(crate) fn drop_pages(&self, paths: &[PathBuf]) -> anyhow::Result<()> {
         self.dropping.drop_pages(paths)
     }
@@ -287,10 +280,6 @@ impl<'a> Session<'a> {
     }
 
     /// Writes and prints the run. Returns whether everything ran that should have.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written or printed.
     pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
         self.progress.finish();
         if self.run.state == RunState::Running {

@@ -9,11 +9,8 @@ use crate::model::case::{Missing, Sample};
 
 /// Runs `work` on a thread for each of `inputs`, all at once. Each thread prepares first; neither that
 /// nor dropping what it has prepared is measured. Returns the results in the order of the threads, and a
-/// sample of nothing but their time.
-///
-/// # Errors
-///
-/// A thread could not be started, panicked, or returned an error. Then none of the results counts.
+/// sample of nothing but their time. If a thread cannot be started, panics or returns an error, none of the
+/// results counts.
 pub(crate) fn together<I: Send, P, R: Send>(
     inputs: impl IntoIterator<Item = I>,
     prepare: impl Fn(I) -> Result<P, Missing> + Sync,

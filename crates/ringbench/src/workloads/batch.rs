@@ -100,8 +100,7 @@ impl Lookups<'_> {
     fn one_by_one(&self) -> Result<Sample, Missing> {
         let record_bytes = self.args.record_size;
         if self.args.cache == CacheMode::Direct && !record_bytes.is_multiple_of(4096) {
-            let why = "a single direct read must be a multiple of 4096 bytes";
-            return Err(Missing::Unavailable(why.to_owned()));
+            return Missing::unavailable("a single direct read must be a multiple of 4096 bytes");
         }
         let file = self.open().map_err(|error| Missing::unsupported("open", &error))?;
         let mut record = Buffer::new(record_bytes, HugePages::Off)?;

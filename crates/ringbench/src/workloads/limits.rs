@@ -14,7 +14,7 @@ use super::reading::{self, Until};
 use super::target::{BYTES_MIN, Target, Workload};
 use crate::cli::args::LimitsArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
-use crate::model::environment::{available_bytes, fits_into_memory};
+use crate::model::environment::{self, available_bytes, fits_into_memory};
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt, together};
 
@@ -111,13 +111,9 @@ fn fio_engine(target: &Target, cache: CacheMode) -> &'static str {
     }
 }
 
-fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
-}
-
 /// 1, 2, 4, ... and all processors.
 pub(crate) fn thread_counts() -> Vec<u32> {
-    powers_up_to(cores())
+    powers_up_to(environment::processors())
 }
 
 fn powers_up_to(max: u32) -> Vec<u32> {

@@ -83,8 +83,9 @@ pub(crate) fn read(
     let end = file.metadata()?.len().min(until.bytes);
     let keeps_all = matches!(method, Method::OneBuffer | Method::BuffersKept);
     if keeps_all && (end > MEMORY_BYTES_MAX || !fits_into_memory(end)) {
-        let why = "it would take more than 1 GiB, or more than half of the available memory";
-        return Err(Missing::Unavailable(why.to_owned()));
+        return Missing::unavailable(
+            "it would take more than 1 GiB, or half of the available memory",
+        );
     }
     let clock = Stopwatch::start();
     let mut reading = Reading { method, file, block_bytes, end, until, clock, bytes: 0, blocks: 0 };

@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use blockring::{Buffer, HugePages, Wait};
@@ -15,6 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::pipe_ends::{DoubleBuffer, lend, read_some, splice_some, write_all};
 use crate::cli::args::PipeArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+use crate::model::environment;
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt, together};
 
@@ -190,15 +190,15 @@ impl Transfer {
     fn measure(self, time: Duration) -> Result<Sample, Missing> {
         let (reader, writer) = io::pipe()?;
         if let Err(error) = fcntl_setpipe_size(&writer, self.pipe_bytes as usize) {
-            return Err(Missing::Unavailable(format!(
+            return Missing::unavailable(format!(
                 "a pipe of {} is refused: {}; the sysctls fs.pipe-max-size and fs.pipe-user-pages-soft set \
                  the limits",
                 show_size(self.pipe_bytes),
                 io::Error::from(error)
-            )));
+            ));
         }
-        if self.pinned && thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
-            return Err(Missing::Unavailable("there is only one processor".to_owned()));
+        if self.pinned && environment::processors() < 2 {
+            return Missing::unavailable("there is only one processor");
         }
         let prepare = |end| {
             let run = match end {

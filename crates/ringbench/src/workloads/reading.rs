@@ -163,8 +163,7 @@ impl Counter {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let (mut bytes, mut blocks) = (load(&self.bytes), load(&self.blocks));
         if bytes == 0 && self.time.is_some() {
-            let why = "nothing was read in this time: use a longer --time";
-            return Err(Missing::Unavailable(why.to_owned()));
+            return Missing::unavailable("nothing was read in this time: use a longer --time");
         }
         let mut wall_ns = match load(&self.enough_ns) {
             0 => self.now_ns(),

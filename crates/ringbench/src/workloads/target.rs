@@ -30,10 +30,6 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// # Errors
-    ///
-    /// The path is neither a regular file nor a block device nor a folder, is too small, or cannot be
-    /// read.
     pub(crate) fn new(args: &TargetArgs, smoke: bool) -> anyhow::Result<Target> {
         let path = &args.path;
         let name = path.display();
@@ -65,10 +61,6 @@ impl Target {
     }
 
     /// Creates the file, if there is one to create.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be created.
     pub(crate) fn create(&mut self, session: &mut Session<'_>) -> anyhow::Result<()> {
         if self.is_folder {
             self.scratch = Some(Scratch::with_random(&self.path, self.len)?);
@@ -112,10 +104,6 @@ pub(crate) struct Workload<A> {
 
 impl<A> Workload<A> {
     /// Plans the workload and carries it out. Returns whether everything ran that should have.
-    ///
-    /// # Errors
-    ///
-    /// The limits forbid it, or the target or the run file cannot be created.
     pub(crate) fn run(&self, args: &A, target: &TargetArgs, run: &RunArgs) -> anyhow::Result<bool> {
         let mut target = Target::new(target, run.smoke)?;
         let mut session = Session::new(self.name, run, &target.paths());

@@ -252,7 +252,7 @@ fn conclude(
             true => "none of the others is faster".to_owned(),
             false => format!("measured again, {} is not faster beyond the noise", best.name()),
         };
-        session.conclude(format!("the built-in settings ({}) suit: {tried}", built_in.name()));
+        session.conclude(format!("keep the built-in settings ({}): {tried}", built_in.name()));
         return None;
     };
     session.result("built_in_bytes_per_s", built_in_bytes_per_s);
