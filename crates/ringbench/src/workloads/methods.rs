@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use blockring::{Buffer, HugePages, Wait};
+use blockring::{Buffer, HugePages, Source, Wait};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::ReadWriteFlags;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size};
@@ -62,7 +62,7 @@ struct Reading {
     method: Method,
     file: File,
     block_bytes: u32,
-    /// Bytes of the file, or fewer if the sample ends before.
+    /// Length of the file, or less if the sample ends before, in bytes.
     end: u64,
     until: Until,
     clock: Stopwatch,
@@ -80,7 +80,8 @@ pub(crate) fn read(
 ) -> Result<Sample, Missing> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let end = file.metadata()?.len().min(until.bytes);
+    // (The metadata of a device has no length.)
+    let end = Source::open(path)?.len().unwrap_or(0).min(until.bytes);
     let keeps_all = matches!(method, Method::OneBuffer | Method::BuffersKept);
     if keeps_all && (end > MEMORY_BYTES_MAX || !fits_into_memory(end)) {
         return Missing::unavailable(

@@ -69,12 +69,9 @@ pub(super) fn legend(chart: &Chart) -> &'static str {
 /// Why there is no chart.
 pub(super) fn why_none(chart: &Chart) -> &'static str {
     match chart {
-        Chart::Bars => "There is no chart: no case was measured.",
-        Chart::Heat { .. } | Chart::Lines { .. } => {
-            "There is no chart: no case with its parameters was measured."
-        }
         Chart::Latency => "There is no chart: no latencies were recorded.",
         Chart::InFlight => "There is no chart: the number of requests in flight was not recorded.",
+        _ => "There is no chart: no case with its parameters was measured.",
     }
 }
 
