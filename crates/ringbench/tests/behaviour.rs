@@ -148,21 +148,24 @@ fn bad_input_gets_a_clear_line() {
     let (small, tiny, mine) = (path(&small), path(&tiny), path(&mine));
     let cases: [(&[&str], &str); 16] = [
         (&["limits", "/no/such/file"], "No such file"),
-        (&["limits", &small], "less than 64M says nothing: name a larger file, or a folder"),
-        (&["random", &tiny, "--smoke"], "at least one block of 4096"),
-        (&["random", "/dev/null"], "no regular file, folder or block device"),
-        (&["limits", ".", "--size", "9000000G"], "MiB free"),
-        (&["pool", ".", "--size", "9000000G"], "MiB free"),
-        (&["pool", &mine, "--size", "1M"], "it exists, and is left as it is"),
-        (&["pool", "/dev/null"], "no regular file"),
+        (&["limits", &small], "less than 64M, too few to measure: use a larger file, or a folder"),
+        (&["random", &tiny, "--smoke"], "less than a block of 4096"),
+        (&["random", "/dev/null"], "not a regular file, a folder or a block device"),
+        (&["limits", ".", "--size", "9000000G"], "MiB are free"),
+        (&["pool", ".", "--size", "9000000G"], "MiB are free"),
+        (&["pool", &mine, "--size", "1M"], "the file exists and was not changed"),
+        (&["pool", "/dev/null"], "not a regular file"),
         (&["batch", ".", "--size", "1G", "--limit-bytes", "1M"], "raise --limit-bytes"),
-        (&["pipe", "--smoke", "-o", &mine], "say --overwrite"),
+        (&["pipe", "--smoke", "-o", &mine], "or --overwrite"),
         (&["pipe", "--smoke", "-o", "/dev/full"], "not a regular file"),
         (&["report", run_of_tomorrow.to_str().unwrap()], "version 99 of the format"),
-        (&["compare", ".", "--ringsum", "/no/ringsum"], "there is no such program"),
-        (&["random", &small, "--smoke", "-o", &small, "--overwrite"], "what is to be measured"),
-        (&["limits", ".", "--size", "1M"], "take a larger --size"),
-        (&["tune", ".", "--read-max", "1M"], "take a larger --read-max"),
+        (&["compare", ".", "--ringsum", "/no/ringsum"], "no such program"),
+        (
+            &["random", &small, "--smoke", "-o", &small, "--overwrite"],
+            "this is the file to measure",
+        ),
+        (&["limits", ".", "--size", "1M"], "--size is at least 64M"),
+        (&["tune", ".", "--read-max", "1M"], "--read-max is at least 64M"),
     ];
     let before = folder.names();
     for (args, said) in cases {
@@ -187,7 +190,10 @@ fn a_plan_that_is_only_shown_touches_nothing() {
         let out = run(&folder, &args);
         let stdout = text(&out.stdout);
         assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
-        assert!(stdout.contains("in all at most") && stdout.contains("room in ."), "{stdout}");
+        assert!(
+            stdout.contains("total: at most") && stdout.contains("temporary file in ."),
+            "{stdout}"
+        );
         assert!(folder.names().is_empty(), "{args:?}: {:?}", folder.names());
     }
 }

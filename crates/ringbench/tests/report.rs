@@ -127,10 +127,10 @@ const check = (name, holds) => found.push((holds ? "ok " : "BROKEN ") + name);
 const root = document.documentElement;
 check("fits into " + innerWidth + " px, takes " + root.scrollWidth, root.scrollWidth <= innerWidth);
 for (const kind of ["bars", "heat", "lines", "latency", "in-flight"]) {
-  const svg = document.querySelector(`figure[data-chart="${kind}"] svg[role="img"]`);
-  const box = svg && svg.getBoundingClientRect();
-  check("chart " + kind, svg && box.width > 300 && box.height > 50 && svg.getAttribute("aria-label"));
-  const texts = svg ? [...svg.querySelectorAll("text")] : [];
+  const chart = document.querySelector(`figure[data-chart="${kind}"] :is(svg[role="img"], table)`);
+  const box = chart && chart.getBoundingClientRect();
+  check("chart " + kind, chart && box.width > 200 && box.height > 50);
+  const texts = chart ? [...chart.querySelectorAll("text, th, td")] : [];
   const cut = texts.filter((text) => {
     const it = text.getBoundingClientRect();
     return it.left < box.left - 1 || it.right > box.right + 1 || it.bottom > box.bottom + 1;
