@@ -201,7 +201,7 @@ impl Plan {
     /// Reads `extents`, each of them one block, with as many in flight as the plan allows, and gives
     /// each to `consume` as it arrives, on several threads at once. Nothing is joined or sorted: requests
     /// are made in the order of the list. For records of which each may fail alone, see
-    /// [`BatchReader`].
+    /// [`BatchReader`](crate::BatchReader).
     ///
     /// The plan must be for [`Order::AnyOrder`] of a seekable source. Each extent must start at a
     /// multiple of the alignment of direct reads if the plan makes those, be at most [`block_bytes`](Plan::block_bytes) long, and lie

@@ -379,7 +379,7 @@ impl fmt::Display for BadRanges {
 /// at a multiple of its own length, which is 2^k KiB (k from 0), or it ends where the source does and
 /// starts at a multiple of the least 2^k KiB that hold it.
 ///
-/// A [`Tree`] of the same mode makes the hash of the whole from such ranges.
+/// A [`Tree`](crate::Tree) of the same mode makes the hash of the whole from such ranges.
 ///
 /// # Errors
 ///

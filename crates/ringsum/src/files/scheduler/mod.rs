@@ -199,7 +199,7 @@ impl From<Error> for Failure {
 pub struct FilesOptions<'a, T> {
     /// How to hash and to read.
     pub hash: &'a Options,
-    /// Threads of each device that open and read small files, 1 to [`small_threads_max`]. Default: 16, or
+    /// Threads of each device that open and read small files, 1 to [`small_threads_max`](super::small_threads_max). Default: 16, or
     /// as many as the memory limit allows; 1 on a rotational device. Large files have as many more as
     /// there are cores, at most 4.
     pub small_threads: Option<usize>,

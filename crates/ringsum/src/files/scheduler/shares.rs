@@ -36,7 +36,7 @@ pub(super) fn unreported_bytes(config: &Config) -> usize {
 }
 
 /// Returns the upper limit of [`FilesOptions::small_threads`](super::FilesOptions::small_threads) with
-/// this memory limit: [`SMALL_THREADS_MAX`] without one.
+/// this memory limit: 1024 without one.
 pub fn small_threads_max(config: &Config) -> usize {
     let threads = |bytes: u64| (bytes / 4 / SMALL_THREAD_BYTES_MIN).max(1) as usize;
     config.memory.limit_bytes.map_or(SMALL_THREADS_MAX, threads).min(SMALL_THREADS_MAX)
