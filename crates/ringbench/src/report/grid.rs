@@ -1,4 +1,4 @@
-//! The cases of a group at the values of two of their parameters, and the order that such values have.
+//! The cases of a group by the values of two of their parameters, and the order of such values.
 
 use crate::model::case::Group;
 use crate::model::units::parse_number;
@@ -73,7 +73,7 @@ mod tests {
     use crate::model::case::{Case, Chart, Metric, Sample};
 
     #[test]
-    fn sizes_are_in_the_order_of_what_they_amount_to() {
+    fn sizes_are_in_the_order_of_their_amount() {
         let typed = ["16M", "off", "1K", "512K", "2", "auto", "1K", "10", "0.5", "1.5K"];
         let typed: Vec<String> = typed.iter().map(|&text| text.to_owned()).collect();
         let ordered = ["0.5", "2", "10", "1K", "1.5K", "512K", "16M", "off", "auto"];
