@@ -65,11 +65,7 @@ fn check_path(args: &PoolArgs) -> anyhow::Result<PathBuf> {
         _ => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new(".")).to_owned();
-    match folder.is_dir() {
-        true => Ok(folder),
-        false => bail!("{}: no such folder", folder.display()),
-    }
+    Ok(folder.unwrap_or(Path::new(".")).to_owned())
 }
 
 /// How a written block is made durable.
