@@ -1,4 +1,4 @@
-//! Pipes filled and emptied by every method: the bytes that come out are those that went in.
+//! Pipes, filled and emptied by every method: the bytes that come out are those that went in.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Seek};
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ const TAKES: [(&str, Take); 4] = [
 ];
 
 #[test]
-fn what_comes_out_is_what_went_in() {
+fn the_bytes_arrive_unchanged() {
     let data = content(LEN);
     for size in [4096, 64 << 10, 1 << 20] {
         for (put_name, put) in PUTS {
@@ -89,7 +89,7 @@ fn what_comes_out_is_what_went_in() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_hang() {
+fn a_closed_reader_is_no_hang() {
     let data = content(LEN);
     for (name, put) in PUTS {
         let (mut reader, writer) = pipe_of(64 << 10);
@@ -103,9 +103,9 @@ fn a_reader_that_leaves_is_no_hang() {
     }
 }
 
-/// The examples do what the documentation says; whether that is fast is not for a test.
+/// The examples move the right bytes. (Their speed is not tested.)
 #[test]
-fn the_examples_work() {
+fn the_examples_move_bytes() {
     let examples = std::env::current_exe().unwrap();
     let examples = examples.parent().and_then(|deps| deps.parent()).unwrap().join("examples");
     let example = |name: &str| Command::new(PathBuf::from(&examples).join(name));

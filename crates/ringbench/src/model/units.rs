@@ -2,22 +2,8 @@
 
 /// Parses a size in bytes, with K, M, G or T for powers of 1024: `4096`, `64K`, `1 GiB`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let parsed = split_unit(text).and_then(|(number, shift)| Some((number.parse().ok()?, shift)));
-    let (number, shift): (u64, u32) =
-        parsed.ok_or_else(|| "not a size such as 4096, 64K or 1G".to_owned())?;
-    let size = number.checked_shl(shift).filter(|size| size >> shift == number && *size > 0);
-    size.ok_or_else(|| "a size is from 1 byte to 16777215T".to_owned())
-}
-
-/// Parses a number or a size that may be fractional, such as `16`, `0.5`, `512K` and `4 MiB`.
-pub(crate) fn parse_number(text: &str) -> Option<f64> {
-    let (number, shift) = split_unit(text)?;
-    Some(number.parse::<f64>().ok()? * f64::from(shift).exp2())
-}
-
-/// Splits off the unit, and returns the power of two that it stands for.
-fn split_unit(text: &str) -> Option<(&str, u32)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let wrong = || "not a size such as 4096, 64K or 1G".to_owned();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let shift = match unit.trim_start().trim_end_matches(['i', 'B', 'b']) {
         "" => 0,
@@ -25,9 +11,11 @@ fn split_unit(text: &str) -> Option<(&str, u32)> {
         "M" | "m" => 20,
         "G" | "g" => 30,
         "T" | "t" => 40,
-        _ => return None,
+        _ => return Err(wrong()),
     };
-    Some((number, shift))
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let size = number.checked_shl(shift).filter(|size| size >> shift == number && *size > 0);
+    size.ok_or_else(|| "a size is from 1 byte to 16777215T".to_owned())
 }
 
 /// A size as an option takes it: `512K`.
@@ -77,14 +65,5 @@ mod tests {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
         assert_eq!((&*show_size(4096_u64), &*show_size(1000_u32)), ("4K", "1000"));
-    }
-
-    #[test]
-    fn numbers_may_have_fractions() {
-        assert_eq!(parse_number("4 MiB"), Some(4194304.0));
-        assert_eq!(parse_number("1.5K"), Some(1536.0));
-        for wrong in ["", "K", "inf", "nan", "-1", "1.2.3", "4 doors", "io_uring"] {
-            assert_eq!(parse_number(wrong), None, "{wrong}");
-        }
     }
 }

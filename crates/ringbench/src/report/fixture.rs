@@ -1,4 +1,4 @@
-//! A small run with everything in it that is hard to write down.
+//! A small run with everything that formats have to escape or to leave out.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ fn facts<const N: usize>(facts: [(&str, &str); N]) -> BTreeMap<String, String> {
     facts.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Two commands that were measured, with names that are markup elsewhere; one that failed half-way, and one
-/// that is not there.
+/// Two measured commands, whose names have markup; one that failed after a sample, and one that is not
+/// installed.
 pub(crate) fn run() -> Run {
     let target = TargetFacts { path: "/data/a b".into(), facts: facts([("file system", "ext4")]) };
     let machine = facts([("kernel", "Linux 6.12 x86_64"), ("cpu", "A & B <9000>")]);
@@ -62,7 +62,7 @@ pub(crate) fn run() -> Run {
     run
 }
 
-/// The same later: one case is faster, one has changed by less than its noise, one is not there.
+/// A later run: one case is faster, one has changed by less than its noise, one is missing.
 pub(crate) fn run_after() -> Run {
     let mut run = run();
     run.state = RunState::Interrupted;

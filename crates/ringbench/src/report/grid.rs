@@ -1,58 +1,44 @@
-//! The cases of a group at the values of two of their parameters, and the order that such values have.
+//! The cases of a group by the values of two of their parameters, and the order of such values.
 
-use crate::model::case::Group;
-use crate::model::units::parse_number;
+use crate::model::case::{Case, Group};
+use crate::model::units::parse_size;
 
 /// Medians in rows and columns.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Grid {
-    pub(crate) columns: Vec<String>,
-    pub(crate) rows: Vec<String>,
-    /// By row, then by column. Where several cases share a place, the best of them.
-    pub(crate) cells: Vec<Vec<Option<f64>>>,
+pub(super) struct Grid {
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<String>,
+    /// By row, then by column.
+    pub(super) cells: Vec<Vec<Option<f64>>>,
     /// Row and column of the best cell.
-    pub(crate) best: Option<(usize, usize)>,
-    /// Whether there are places that several cases share.
-    pub(crate) shared: bool,
+    pub(super) best: Option<(usize, usize)>,
 }
 
 impl Grid {
     /// Cases that lack one of the parameters are left out.
-    pub(crate) fn of(group: &Group, x: &str, y: &str) -> Grid {
-        let values = |name: &str| {
-            let having = group
-                .cases
-                .iter()
-                .filter(|case| case.parameters.contains_key(x) && case.parameters.contains_key(y));
-            in_order(having.filter_map(|case| case.parameters.get(name)))
+    pub(super) fn of(group: &Group, x: &str, y: &str) -> Grid {
+        let place =
+            |case: &Case| Some((case.parameters.get(y)?.clone(), case.parameters.get(x)?.clone()));
+        let places: Vec<_> = group.cases.iter().filter_map(place).collect();
+        let rows = in_order(places.iter().map(|(row, _)| row));
+        let columns = in_order(places.iter().map(|(_, column)| column));
+        let median = |row: &String, column: &String| {
+            let is_there = |case: &&Case| place(case) == Some((row.clone(), column.clone()));
+            let case = group.cases.iter().find(is_there)?;
+            group.median(case).filter(|median| median.is_finite())
         };
-        let (columns, rows) = (values(x), values(y));
-        let mut cells = vec![vec![None; columns.len()]; rows.len()];
-        let better = |a: f64, b: f64| if group.metric.more_is_better() { a > b } else { a < b };
-        let (mut best, mut shared) = (None::<(f64, usize, usize)>, false);
-        for case in &group.cases {
-            let place = |values: &[String], name: &str| {
-                let value = case.parameters.get(name)?;
-                values.iter().position(|other| other == value)
-            };
-            let (Some(column), Some(row)) = (place(&columns, x), place(&rows, y)) else { continue };
-            let Some(median) = group.median(case).filter(|median| median.is_finite()) else {
-                continue;
-            };
-            let cell: &mut Option<f64> = &mut cells[row][column];
-            shared |= cell.is_some();
-            if cell.is_none_or(|before| better(median, before)) {
-                *cell = Some(median);
-            }
-            if best.is_none_or(|(value, ..)| better(median, value)) {
-                best = Some((median, row, column));
-            }
-        }
-        Grid { columns, rows, cells, best: best.map(|(_, row, column)| (row, column)), shared }
+        let cells =
+            rows.iter().map(|row| columns.iter().map(|column| median(row, column)).collect());
+        let cells: Vec<Vec<Option<f64>>> = cells.collect();
+        let best = group.best().and_then(|(best, _)| place(best)).and_then(|(row, column)| {
+            let row = rows.iter().position(|other| *other == row)?;
+            Some((row, columns.iter().position(|other| *other == column)?))
+        });
+        Grid { columns, rows, cells, best }
     }
 
     /// The values of all cells that have one.
-    pub(crate) fn values(&self) -> impl Iterator<Item = f64> + Clone {
+    pub(super) fn values(&self) -> impl Iterator<Item = f64> + Clone {
         self.cells.iter().flatten().copied().flatten()
     }
 }
@@ -60,47 +46,37 @@ impl Grid {
 /// Each value once: numbers and sizes by their amount, then everything else in the order of occurrence.
 pub(super) fn in_order<'a>(values: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut unique: Vec<String> = super::unique(values).into_iter().cloned().collect();
-    unique.sort_by(|a, b| match (parse_number(a), parse_number(b)) {
-        (Some(a), Some(b)) => a.total_cmp(&b),
-        (a, b) => b.is_some().cmp(&a.is_some()),
-    });
+    unique.sort_by_key(|value| parse_size(value).unwrap_or(u64::MAX));
     unique
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::case::{Case, Chart, Metric, Sample};
+    use crate::model::case::{Chart, Metric, Sample};
 
     #[test]
-    fn sizes_are_in_the_order_of_what_they_amount_to() {
-        let typed = ["16M", "off", "1K", "512K", "2", "auto", "1K", "10", "0.5", "1.5K"];
-        let typed: Vec<String> = typed.iter().map(|&text| text.to_owned()).collect();
-        let ordered = ["0.5", "2", "10", "1K", "1.5K", "512K", "16M", "off", "auto"];
-        assert_eq!(in_order(typed.iter()), ordered);
+    fn sizes_are_in_the_order_of_their_amount() {
+        let values = ["16M", "off", "1K", "512K", "2", "auto", "1K", "10"].map(str::to_owned);
+        assert_eq!(in_order(values.iter()), ["2", "10", "1K", "512K", "16M", "off", "auto"]);
     }
 
     #[test]
-    fn a_shared_place_shows_the_best_case() {
+    fn cells_are_at_the_values_of_their_parameters() {
         let mut group = Group::new("g", "", Metric::BytesPerS, Chart::Bars);
-        for (block, depth, engine, bytes) in [
-            ("1M", "2", "a", 10),
-            ("64K", "2", "a", 30),
-            ("64K", "2", "b", 40),
-            ("64K", "1", "a", 5),
-        ] {
+        for (block, depth, bytes) in [("1M", "2", 10), ("64K", "2", 40), ("64K", "1", 5)] {
             let sample = Sample { wall_s: 1.0, bytes, ..Sample::default() };
-            let case = Case::new(format!("{block} {depth} {engine}"));
-            let case = case.with("block", block).with("depth", depth).with("engine", engine);
+            let case = Case::new(format!("{block} {depth}"));
+            let case = case.with("block", block).with("depth", depth);
             group.cases.push(Case { samples: vec![sample], ..case });
         }
         group.cases.push(Case::new("peer").with("block", "2M"));
         let grid = Grid::of(&group, "depth", "block");
         assert_eq!(
-            (&grid.rows[..], &grid.columns[..]),
+            (&*grid.rows, &*grid.columns),
             (&["64K", "1M"].map(String::from)[..], &["1", "2"].map(String::from)[..])
         );
         assert_eq!(grid.cells, [[Some(5.0), Some(40.0)], [None, Some(10.0)]]);
-        assert_eq!((grid.best, grid.shared), (Some((0, 1)), true));
+        assert_eq!(grid.best, Some((0, 1)));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn print(run: &Run) -> anyhow::Result<()> {
     write_to_stdout(&printed(run))
 }
 
-/// The text that [`print`] prints.
+/// The text that `print` prints.
 pub(crate) fn printed(run: &Run) -> String {
     text::of_run(run)
 }

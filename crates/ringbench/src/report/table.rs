@@ -125,16 +125,13 @@ fn show_ns(ns: f64) -> String {
 /// A number whose unit is the last word of its name: the name without it, and the value with it.
 pub(super) fn quantity(name: &str, value: f64) -> (String, String) {
     let words = name.replace('_', " ");
-    let units: [(&str, Show); 10] = [
+    let units: [(&str, Show); 7] = [
         (" ns per block", |ns| format!("{} a block", show_ns(ns))),
         (" bytes per s", show_rate),
         (" per s", |rate| format!("{}/s", show_scaled(rate))),
         (" bytes", show_bytes),
         (" percent", |percent| format!("{percent:.1} %")),
-        (" %", |percent| format!("{percent:.1} %")),
         (" ns", show_ns),
-        (" us", |us| show_seconds(us / 1e6)),
-        (" ms", |ms| show_seconds(ms / 1e3)),
         (" s", show_seconds),
     ];
     let found = units.iter().find_map(|(unit, show)| Some((words.strip_suffix(unit)?, show)));
@@ -210,18 +207,16 @@ impl Table {
 
 /// The table of a group, or a grid and a note about it if there are too many cases for a list.
 pub(super) fn compact(group: &Group) -> (Table, Option<String>) {
-    match &group.chart {
-        Chart::Heat { x, y } if group.cases.len() > LIST_MAX => {
-            let grid = Grid::of(group, x, y);
-            match grid.best {
-                Some(best) => {
-                    (of_grid(group, &grid, best, &format!("{y} \\ {x}")), Some(note(group, &grid)))
-                }
-                None => (of_group(group), None),
-            }
-        }
-        _ => (of_group(group), None),
+    if let Chart::Heat { x, y } = &group.chart
+        && group.cases.len() > LIST_MAX
+        && let grid = Grid::of(group, x, y)
+        && let (Some(place), Some((case, median))) = (grid.best, group.best())
+    {
+        let (name, median) = (Cell::text(&case.name).text, group.metric.show(median));
+        let table = of_grid(group, &grid, place, &format!("{y} \\ {x}"));
+        return (table, Some(format!("* best: {name}, {median}")));
     }
+    (of_group(group), None)
 }
 
 fn of_grid(group: &Group, grid: &Grid, best: (usize, usize), corner: &str) -> Table {
@@ -238,16 +233,6 @@ fn of_grid(group: &Group, grid: &Grid, best: (usize, usize), corner: &str) -> Ta
         table.rows.push([Cell::text(name)].into_iter().chain(cells).collect());
     }
     table
-}
-
-fn note(group: &Group, grid: &Grid) -> String {
-    let best = group.best().map_or_else(String::new, |(case, median)| {
-        format!("* best: {}, {}", Cell::text(&case.name).text, group.metric.show(median))
-    });
-    match grid.shared {
-        true => format!("{best}; a cell that several cases share shows the best of them"),
-        false => best,
-    }
 }
 
 /// Cases that were not measured, or not to the end, for one reason.

@@ -92,7 +92,9 @@ pub(crate) fn read(
     let mut reading = Reading { method, file, block_bytes, end, until, clock, bytes: 0, blocks: 0 };
     match method {
         Method::Aio => reading.aio()?,
-        Method::Splice => reading.splice().map_err(|e| Missing::unsupported("splice", &e))?,
+        Method::Splice => reading
+            .splice()
+            .map_err(|e| Missing::unsupported("splice, through a pipe that holds a block", &e))?,
         Method::BuffersFreed | Method::BuffersKept | Method::OneBuffer => {
             let ring = IoUring::new(DEPTH).map_err(|e| Missing::unsupported("io_uring", &e))?;
             reading.uring(ring)?;

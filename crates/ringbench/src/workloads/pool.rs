@@ -65,11 +65,7 @@ fn check_path(args: &PoolArgs) -> anyhow::Result<PathBuf> {
         _ => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new(".")).to_owned();
-    match folder.is_dir() {
-        true => Ok(folder),
-        false => bail!("{}: no such folder", folder.display()),
-    }
+    Ok(folder.unwrap_or(Path::new(".")).to_owned())
 }
 
 /// How a written block is made durable.
@@ -439,13 +435,14 @@ mod tests {
             direct: false,
             write_each: 2,
         };
-        let sample = mixed.measure(Duration::from_millis(50)).unwrap();
-        assert!(sample.operations > 0 && sample.more["writes"] > 0.0, "{sample:?}");
+        // It ends when the file is full.
+        let sample = mixed.measure(Duration::from_secs(60)).unwrap();
+        assert!(sample.operations > 64 && sample.more["writes"] == 64.0, "{sample:?}");
         assert!(sample.latency_ns.unwrap().max > 100, "{sample:?}");
         let reading = Server { write_each: 0, ..mixed };
         for read_by in [ReadBy::Pread, ReadBy::LseekRead, ReadBy::Stream] {
-            let server = Server { read_by, ..reading };
-            assert!(server.measure(Duration::from_millis(5)).unwrap().operations > 0);
+            // Every block is verified afterwards, however few requests there are in this time.
+            Server { read_by, ..reading }.measure(Duration::from_millis(1)).unwrap();
         }
         // One bit of one block.
         let mut block = [0; 4096];
@@ -453,7 +450,7 @@ mod tests {
         block[4095] ^= 1;
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&block, 7 * 4096).unwrap();
-        let missing = reading.measure(Duration::from_millis(5)).unwrap_err();
+        let missing = reading.measure(Duration::from_millis(1)).unwrap_err();
         assert!(missing.why().contains("block 7, at byte 28672, has changed"), "{missing:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The file that a workload reads: an existing file or device, or a file that is created in a folder.
+//! Workloads that read one file: an existing file or device, or a file that is created in a folder.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
