@@ -1,48 +1,39 @@
-//! `ringbench`: measures files, devices and pipes, says where the limit is, and draws it. A command, and a library
-//! only so that `fuzz/` reaches what reads files.
+//! `ringbench`: measures files, devices and pipes, says where the limit is, and draws it. It is a command;
+//! the library exists so that `fuzz/`, the tests and the examples reach what they use.
 //!
-//! A workload (`workload/`) says what it wants to measure; the session plans it, checks it against the
-//! limits, and has the runner measure it; what came of it is a run, which is written, printed and drawn.
+//! A workload plans what to measure; the runner checks the plan against the limits, and measures it; the
+//! samples are a run, which is saved, printed and drawn. Each room imports only those before it:
+//!
+//! ```text
+//! model ◀─ cli ◀─ report ◀─ runner ◀─ workloads
+//! ```
 
-mod advice;
-mod args;
-mod cache;
-mod case;
-mod chart;
-mod environment;
-mod export;
+mod cli;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
-mod grid;
-mod interrupt;
-mod output_file;
-mod process;
-mod progress;
+mod model;
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 mod report;
-mod run_file;
 mod runner;
-mod scratch;
-mod session;
-mod summary;
-mod together;
-mod values;
-mod workload;
+mod workloads;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command};
+use crate::cli::args::{Cli, Command};
+use crate::runner::interrupt;
+#[doc(hidden)]
+pub use crate::workloads::pipe_ends;
 
-/// The command: arguments in, an exit status out.
+/// Runs the command, and returns its exit status.
 pub fn main() -> ExitCode {
-    match run(Args::parse()) {
+    match run(Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
-        Err(error) if reader_left(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         _ if interrupt::is_interrupted() => ExitCode::from(130),
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -52,24 +43,24 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether everything that should have been measured was.
-fn run(args: Args) -> anyhow::Result<bool> {
+/// Returns whether everything was measured that should have been.
+fn run(cli: Cli) -> anyhow::Result<bool> {
     interrupt::listen();
-    match args.command {
-        Command::Limits(args) => workload::limits::run(&args),
-        Command::Sweep(args) => workload::sweep::run(&args),
-        Command::Compare(args) => workload::compare::run(&args),
-        Command::Random(args) => workload::random::run(&args),
-        Command::Pool(args) => workload::pool::run(&args),
-        Command::Batch(args) => workload::batch::run(&args),
-        Command::Pipe(args) => workload::pipe::run(&args),
-        Command::Tune(args) => workload::tune::run(&args),
-        Command::Report(args) => report::run(&args).map(|()| true),
+    match cli.command {
+        Command::Limits(args) => workloads::limits::run(&args),
+        Command::Sweep(args) => workloads::sweep::run(&args),
+        Command::Compare(args) => workloads::compare::run(&args),
+        Command::Random(args) => workloads::random::run(&args),
+        Command::Pool(args) => workloads::pool::run(&args),
+        Command::Batch(args) => workloads::batch::run(&args),
+        Command::Pipe(args) => workloads::pipe::run(&args),
+        Command::Tune(args) => workloads::tune::run(&args),
+        Command::Report(args) => report::command::run(&args).map(|()| true),
     }
 }
 
-/// Whoever read our output does not want more of it.
-fn reader_left(error: &anyhow::Error) -> bool {
+/// Whether the reader of our output wants no more of it.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let error = error.root_cause().downcast_ref::<std::io::Error>();
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

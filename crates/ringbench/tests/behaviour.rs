@@ -1,4 +1,4 @@
-//! The command as it is used: every workload in small, and what bad input gets.
+//! The command: a smoke test of every workload, bad input, interrupts and limits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A folder on the disk that the build is on, which is a real one, and gone afterwards.
+/// A temporary folder on the disk of the build: `/tmp` may be in memory, without direct I/O.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// `ringbench`, told to be quiet, with a configuration of its own.
+/// `ringbench` with a configuration of its own.
 fn ringbench(folder: &Folder, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringbench"));
     command.args(args).stdin(Stdio::null()).current_dir(&folder.0);
@@ -62,8 +62,8 @@ fn run_file(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// A command that stands for `ringsum`: this package's tests do not build the other.
-fn pretended_ringsum(folder: &Folder) -> PathBuf {
+/// A mock of `ringsum`: the tests of this package do not build it.
+fn mock_ringsum(folder: &Folder) -> PathBuf {
     let digest = "0".repeat(64);
     let script = format!("#!/bin/sh\ncat >/dev/null\necho {digest}  x\n");
     let path = folder.file("ringsum", script.as_bytes());
@@ -71,20 +71,20 @@ fn pretended_ringsum(folder: &Folder) -> PathBuf {
     path
 }
 
-/// Says on the real standard error what is not tested. What a kernel or a disk should have is a failure with
-/// STRICT=1.
+/// Reports on the real standard error what is not tested. With STRICT=1, a feature that the kernel or the
+/// disk should have is a failure.
 fn skip(why: &str, is_expected: bool) {
     let _ = writeln!(std::io::stderr(), "SKIP {why}");
     let strict = std::env::var_os("STRICT").is_some_and(|value| value == "1");
     assert!(!(strict && is_expected), "STRICT: {why}");
 }
 
-/// One run of every workload; no two at once, since they measure.
+/// In one test, so that no two measure at once.
 #[test]
-fn every_workload_runs_in_small_and_can_be_drawn() {
+fn every_workload_passes_a_smoke_test_and_is_drawn() {
     let folder = Folder::new();
     let input = folder.file("input", &vec![7; 1 << 20]);
-    let ringsum = pretended_ringsum(&folder);
+    let ringsum = mock_ringsum(&folder);
     let (input, ringsum) = (input.to_str().unwrap(), ringsum.to_str().unwrap());
     let workloads: [&[&str]; 8] = [
         &["limits", "."],
@@ -127,7 +127,7 @@ fn every_workload_runs_in_small_and_can_be_drawn() {
     }
     let mut left = folder.names();
     left.retain(|name| !files.contains(name));
-    assert_eq!(left, before, "scratch files are gone, and nothing was told to ringsum");
+    assert_eq!(left, before, "scratch files are removed, and no settings were saved");
     let mut args = vec!["report", "-o", "report.html"];
     args.extend(files.iter().map(String::as_str));
     let out = run(&folder, &args);
@@ -136,33 +136,37 @@ fn every_workload_runs_in_small_and_can_be_drawn() {
     assert!(page.matches("<svg").count() >= 8, "{} charts", page.matches("<svg").count());
 }
 
-/// Each gets one line that says what to do, and changes nothing.
+/// Each input gets one line with advice, and changes nothing.
 #[test]
-fn bad_input_gets_a_clear_line() {
+fn bad_input_gets_one_line_with_advice() {
     let folder = Folder::new();
     let small = folder.file("small", &[1; 100_000]);
     let tiny = folder.file("tiny", b"x");
-    let run_of_tomorrow = folder.file("new.json", br#"{"format":"ringbench-run","version":99}"#);
+    let run_of_a_newer_version =
+        folder.file("new.json", br#"{"format":"ringbench-run","version":99}"#);
     let mine = folder.file("mine", b"mine");
     let path = |path: &PathBuf| path.to_str().unwrap().to_owned();
     let (small, tiny, mine) = (path(&small), path(&tiny), path(&mine));
     let cases: [(&[&str], &str); 16] = [
         (&["limits", "/no/such/file"], "No such file"),
-        (&["limits", &small], "less than 64M says nothing: name a larger file, or a folder"),
-        (&["random", &tiny, "--smoke"], "at least one block of 4096"),
-        (&["random", "/dev/null"], "no regular file, folder or block device"),
-        (&["limits", ".", "--size", "9000000G"], "MiB free"),
-        (&["pool", ".", "--size", "9000000G"], "MiB free"),
-        (&["pool", &mine, "--size", "1M"], "it exists, and is left as it is"),
-        (&["pool", "/dev/null"], "no regular file"),
+        (&["limits", &small], "less than 64M, too few to measure: use a larger file, or a folder"),
+        (&["random", &tiny, "--smoke"], "less than a block of 4096"),
+        (&["random", "/dev/null"], "not a regular file, a folder or a block device"),
+        (&["limits", ".", "--size", "9000000G"], "MiB are free"),
+        (&["pool", ".", "--size", "9000000G"], "MiB are free"),
+        (&["pool", &mine, "--size", "1M"], "the file exists and was not changed"),
+        (&["pool", "/dev/null"], "not a regular file"),
         (&["batch", ".", "--size", "1G", "--limit-bytes", "1M"], "raise --limit-bytes"),
-        (&["pipe", "--smoke", "-o", &mine], "say --overwrite"),
+        (&["pipe", "--smoke", "-o", &mine], "or --overwrite"),
         (&["pipe", "--smoke", "-o", "/dev/full"], "not a regular file"),
-        (&["report", run_of_tomorrow.to_str().unwrap()], "version 99 of the format"),
-        (&["compare", ".", "--ringsum", "/no/ringsum"], "there is no such program"),
-        (&["random", &small, "--smoke", "-o", &small, "--overwrite"], "what is to be measured"),
-        (&["limits", ".", "--size", "1M"], "take a larger --size"),
-        (&["tune", ".", "--read-max", "1M"], "take a larger --read-max"),
+        (&["report", run_of_a_newer_version.to_str().unwrap()], "version 99 of the format"),
+        (&["compare", ".", "--ringsum", "/no/ringsum"], "no such program"),
+        (
+            &["random", &small, "--smoke", "-o", &small, "--overwrite"],
+            "this is the file to measure",
+        ),
+        (&["limits", ".", "--size", "1M"], "--size is at least 64M"),
+        (&["tune", ".", "--read-max", "1M"], "--read-max is at least 64M"),
     ];
     let before = folder.names();
     for (args, said) in cases {
@@ -177,7 +181,7 @@ fn bad_input_gets_a_clear_line() {
 }
 
 #[test]
-fn a_plan_that_is_only_shown_touches_nothing() {
+fn a_dry_run_creates_nothing() {
     let folder = Folder::new();
     for args in
         [&["limits", "."][..], &["random", "."], &["pool", "."], &["tune", "."], &["sweep", "."]]
@@ -187,16 +191,19 @@ fn a_plan_that_is_only_shown_touches_nothing() {
         let out = run(&folder, &args);
         let stdout = text(&out.stdout);
         assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
-        assert!(stdout.contains("in all at most") && stdout.contains("room in ."), "{stdout}");
+        assert!(
+            stdout.contains("total: at most") && stdout.contains("temporary file in ."),
+            "{stdout}"
+        );
         assert!(folder.names().is_empty(), "{args:?}: {:?}", folder.names());
     }
 }
 
 #[test]
-fn programs_that_are_not_there_are_named() {
+fn programs_that_are_not_installed_are_named() {
     let folder = Folder::new();
     let input = folder.file("input", &[7; 100_000]);
-    let ringsum = pretended_ringsum(&folder);
+    let ringsum = mock_ringsum(&folder);
     let args = ["compare", "input", "--ringsum", "./ringsum", "--smoke", "-o", "run.json"];
     let mut command = ringbench(&folder, &args);
     let out = command.env("PATH", "/no/such/folder").output().unwrap();
@@ -206,10 +213,10 @@ fn programs_that_are_not_there_are_named() {
 }
 
 #[test]
-fn digests_that_should_agree_and_do_not_are_a_failure() {
+fn different_digests_of_one_algorithm_are_a_failure() {
     let folder = Folder::new();
     folder.file("input", &[7; 100_000]);
-    pretended_ringsum(&folder);
+    mock_ringsum(&folder);
     let other = folder.file("b3sum", format!("#!/bin/sh\necho {}  x\n", "1".repeat(64)).as_bytes());
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
     let args = ["compare", "input", "--ringsum", "./ringsum", "--only", "ringsum,b3sum", "--smoke"];
@@ -220,9 +227,9 @@ fn digests_that_should_agree_and_do_not_are_a_failure() {
     assert!(stdout.contains("one of them is wrong"), "{stdout}");
 }
 
-/// A link is written through, and what a run that fails has not made is left.
+/// A symbolic link stays a link, and a run that fails does not remove a file that it did not create.
 #[test]
-fn the_file_of_a_run_takes_the_place_of_nothing_else() {
+fn the_run_file_replaces_no_other_file() {
     let folder = Folder::new();
     let target = folder.file("target.json", b"");
     std::os::unix::fs::symlink("target.json", folder.0.join("link.json")).unwrap();
@@ -238,7 +245,7 @@ fn the_file_of_a_run_takes_the_place_of_nothing_else() {
 }
 
 #[test]
-fn a_reader_that_leaves_a_plan_is_no_failure() {
+fn a_closed_pipe_is_no_failure_of_a_dry_run() {
     let folder = Folder::new();
     let mut command = ringbench(&folder, &["sweep", ".", "--dry-run"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -247,9 +254,9 @@ fn a_reader_that_leaves_a_plan_is_no_failure() {
     assert!(out.status.success() && out.stderr.is_empty(), "{}", text(&out.stderr));
 }
 
-/// What was measured until then is in the file, and the scratch file is gone.
+/// Finished samples are in the file, and scratch files are removed.
 #[test]
-fn ctrl_c_loses_nothing_that_was_finished() {
+fn ctrl_c_keeps_finished_samples() {
     let folder = Folder::new();
     let args = ["pipe", "--time", "20ms", "--runs", "1000", "-o", "run.json"];
     let mut child = ringbench(&folder, &args).stdout(Stdio::null()).spawn().unwrap();
@@ -275,7 +282,7 @@ fn ctrl_c_loses_nothing_that_was_finished() {
 }
 
 #[test]
-fn a_limit_on_time_cuts_a_run_short() {
+fn the_time_limit_ends_a_run() {
     let folder = Folder::new();
     let args = ["pipe", "--time", "50ms", "--limit-time", "300ms", "-q", "-o", "run.json"];
     let out = run(&folder, &args);
@@ -285,7 +292,7 @@ fn a_limit_on_time_cuts_a_run_short() {
 }
 
 #[test]
-fn a_device_without_permission_is_a_clear_line() {
+fn a_missing_permission_is_reported() {
     let folder = Folder::new();
     let secret = folder.file("secret", &[0; 8192]);
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();

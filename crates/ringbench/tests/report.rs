@@ -11,7 +11,7 @@ fn report(args: &[&str]) -> Output {
     command.arg("report").args(args).output().unwrap()
 }
 
-/// The page of the fixture.
+/// Writes the page of the fixture.
 fn page(folder: &Path) -> PathBuf {
     let page = folder.join("page.html");
     let output = report(&[FIXTURE, "-o", page.to_str().unwrap()]);
@@ -19,7 +19,7 @@ fn page(folder: &Path) -> PathBuf {
     page
 }
 
-/// The fixture, as if it had been measured again with everything taking `factor` times as long.
+/// Writes a run like the fixture in which everything takes `factor` times as long.
 fn later(folder: &Path, factor: f64) -> PathBuf {
     let mut run: serde_json::Value = serde_json::from_slice(&fs::read(FIXTURE).unwrap()).unwrap();
     for group in run["groups"].as_array_mut().unwrap() {
@@ -36,7 +36,7 @@ fn later(folder: &Path, factor: f64) -> PathBuf {
 }
 
 #[test]
-fn each_format_is_written_whole_and_never_over_another_file() {
+fn each_format_is_written_and_never_over_another_file() {
     let folder = tempfile::tempdir().unwrap();
     for (name, start) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# ringbench"), ("a.csv", "run,")]
     {
@@ -59,7 +59,7 @@ fn each_format_is_written_whole_and_never_over_another_file() {
 }
 
 #[test]
-fn what_is_no_run_is_refused_and_nothing_is_written() {
+fn other_files_than_runs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (other, page) = (folder.path().join("other.json"), folder.path().join("page.html"));
     let newer = r#"{"format": "ringbench-run", "version": 99, "what": "ever"}"#;
@@ -73,7 +73,7 @@ fn what_is_no_run_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn a_run_is_not_lost_to_its_own_report() {
+fn a_report_does_not_overwrite_its_run() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run.json");
     fs::copy(FIXTURE, &run).unwrap();
@@ -83,7 +83,7 @@ fn a_run_is_not_lost_to_its_own_report() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     use std::process::Stdio;
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringbench"));
     let mut child = command.args(["report", FIXTURE]).stdout(Stdio::piped()).spawn().unwrap();
@@ -103,13 +103,13 @@ fn two_runs_of_one_workload_are_compared() {
     assert!(text.contains("within the noise") && !text.contains("**1"), "{text}");
 }
 
-/// Elements and attributes by which a page loads something.
+/// Elements and attributes that load something.
 const LOADING: [&str; 10] = [
     "src=", "srcset=", "<link", "<img", "<iframe", "<object", "@import", "url(", "fetch(", "xmlns",
 ];
 
 #[test]
-fn the_page_refers_to_nothing_outside() {
+fn the_page_loads_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let page = fs::read_to_string(page(folder.path())).unwrap();
     for loading in LOADING {
@@ -120,17 +120,18 @@ fn the_page_refers_to_nothing_outside() {
     assert!(page.contains("default-src 'none'"));
 }
 
-/// Runs after the page's own script, in a copy of the page: what it finds is an attribute of the page around.
+/// Runs after the script of the page, in a copy of it, and stores its findings in an attribute of the outer
+/// page.
 const SELF_CHECK: &str = r##"<script>
 const found = [];
 const check = (name, holds) => found.push((holds ? "ok " : "BROKEN ") + name);
 const root = document.documentElement;
 check("fits into " + innerWidth + " px, takes " + root.scrollWidth, root.scrollWidth <= innerWidth);
 for (const kind of ["bars", "heat", "lines", "latency", "in-flight"]) {
-  const svg = document.querySelector(`figure[data-chart="${kind}"] svg[role="img"]`);
-  const box = svg && svg.getBoundingClientRect();
-  check("chart " + kind, svg && box.width > 300 && box.height > 50 && svg.getAttribute("aria-label"));
-  const texts = svg ? [...svg.querySelectorAll("text")] : [];
+  const chart = document.querySelector(`figure[data-chart="${kind}"] :is(svg[role="img"], table)`);
+  const box = chart && chart.getBoundingClientRect();
+  check("chart " + kind, chart && box.width > 200 && box.height > 50);
+  const texts = chart ? [...chart.querySelectorAll("text, th, td")] : [];
   const cut = texts.filter((text) => {
     const it = text.getBoundingClientRect();
     return it.left < box.left - 1 || it.right > box.right + 1 || it.bottom > box.bottom + 1;

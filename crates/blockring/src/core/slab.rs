@@ -24,6 +24,10 @@ const SLOT_ALIGN_BYTES: usize = SLOT_ALIGN as usize;
 const NORESERVE: MapFlags = if cfg!(miri) { MapFlags::empty() } else { MapFlags::NORESERVE };
 
 /// `slots` blocks of memory. Freed on drop, unless [`leak`](Slab::leak) was called.
+///
+/// Always a mapping of its own, even where the heap would be faster (by 0.6 % of the time in which a process
+/// hashes one small file): a page that a pipe still holds after `vmsplice` keeps its content when it is
+/// unmapped, while memory of the heap would be written to again.
 pub(crate) struct Slab {
     map: NonNull<u8>,
     map_bytes: usize,

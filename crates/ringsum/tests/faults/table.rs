@@ -52,6 +52,15 @@ impl Trial<'_> {
         ENGINES.into_iter().for_each(|engine| self.put(case(engine).run()));
     }
 
+    /// The same with all engines at once: for a fault that is mostly waited for.
+    pub(crate) fn each_at_once<'c>(&self, case: impl Fn(&'static str) -> Case<'c> + Sync) {
+        let case = &case;
+        thread::scope(|scope| {
+            let runs = ENGINES.map(|engine| scope.spawn(move || case(engine).run()));
+            runs.into_iter().for_each(|run| self.put(run.join().expect("no panic")));
+        });
+    }
+
     /// Takes the outcome of the next engine.
     pub(crate) fn put(&self, outcome: Result<String, String>) {
         self.cells.lock().unwrap().push(outcome);
@@ -81,7 +90,7 @@ pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         // They wait more than they work.
-        for _ in 0..4 {
+        for _ in 0..12 {
             scope.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Ordering::SeqCst);

@@ -201,7 +201,7 @@ pub struct FilesOptions<'a, T> {
     /// How to hash and to read.
     pub hash: &'a Options,
     /// Threads per device that open and read small files, 1 to
-    /// [`small_threads_max`](shares::small_threads_max). Default: 16, or as many as the memory
+    /// [`small_threads_max`](super::small_threads_max). Default: 16, or as many as the memory
     /// limit allows; 1 on a rotational device. Large files have others: 1 per core, at most 4.
     pub small_threads: Option<usize>,
     /// Report each job as soon as it is finished instead of in order.
@@ -212,8 +212,8 @@ pub struct FilesOptions<'a, T> {
     /// not be read. The arguments are the tag, the device number, and the fingerprint. Called
     /// before the file is opened.
     pub cached: Option<Cached<'a, T>>,
-    /// Hashes a file that cannot share readers with others: anything but a regular file, and files
-    /// that must be read differently from the rest of their device. Usually called on one thread.
+    /// Hashes a file that cannot share readers: anything but a regular file, and files that must be
+    /// read differently from the rest of their device. Usually called on one thread at a time.
     pub hash_one: HashOne<'a, T>,
     /// Returns the delay before a file that changed while it was read is read again. The arguments
     /// are the job and the number of retries so far. `None`: the file fails.

@@ -1,0 +1,100 @@
+//! Lines in a frame of two axes, as SVG, with a legend below. The text has the color and the font of the
+//! page, which has the classes.
+
+use std::fmt::{Result, Write};
+
+use super::axis::Axis;
+use super::colors;
+use crate::report::escape;
+
+const WIDTH: i32 = 860;
+const HEIGHT: i32 = 400;
+const TOP: i32 = 30;
+const BOTTOM: i32 = 350;
+const LEFT: i32 = 72;
+const RIGHT: i32 = 842;
+
+/// Lines with more points are thin: they would be a block of color.
+const POINTS_WIDE_MAX: usize = 400;
+
+/// Pixels between the ends of the horizontal axis.
+pub(super) const WIDTH_PX: i32 = RIGHT - LEFT;
+
+/// One line, at positions of the axes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Series {
+    pub(super) name: String,
+    /// Decides the color, which is the same in each chart of a group.
+    pub(super) number: usize,
+    pub(super) points: Vec<(f64, f64)>,
+    /// The lowest and the highest sample at a position of x.
+    pub(super) ranges: Vec<(f64, f64, f64)>,
+    /// Whether points are marked.
+    pub(super) has_markers: bool,
+}
+
+impl Series {
+    pub(super) fn new(name: &str, number: usize) -> Series {
+        let (points, ranges) = (Vec::new(), Vec::new());
+        Series { name: name.to_owned(), number, points, ranges, has_markers: true }
+    }
+}
+
+/// Draws the lines. `label` describes the chart for screen readers.
+pub(super) fn draw(label: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
+    let mut html = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+        escape::html(label)
+    );
+    // Writing to a string does not fail.
+    let _ = write_axes(&mut html, x, y);
+    for series in series {
+        let _ = write_series(&mut html, x, y, series);
+    }
+    html.push_str("</svg>\n<ul class=\"legend\">\n");
+    for Series { name, number, .. } in series {
+        let (color, (style, _)) = (colors::of_series(*number), colors::style_of_series(*number));
+        let name = escape::html(name);
+        let _ = writeln!(html, "<li><i style=\"border-top:2px {style} {color}\"></i> {name}</li>");
+    }
+    html + "</ul>"
+}
+
+fn write_axes(html: &mut String, x: &Axis, y: &Axis) -> Result {
+    let (left_name, below) = (escape::html(&y.name), escape::html(&x.name));
+    writeln!(html, "<text x=\"10\" y=\"12\" class=\"soft\">{left_name}</text>")?;
+    let (middle, lowest) = (LEFT + WIDTH_PX / 2, HEIGHT - 12);
+    writeln!(html, "<text x=\"{middle}\" y=\"{lowest}\" class=\"soft middle\">{below}</text>")?;
+    for (at, text) in &y.ticks {
+        let (y, left, text) = (y.px(*at, BOTTOM, TOP), LEFT - 8, escape::html(text));
+        writeln!(html, "<path class=\"grid\" d=\"M{LEFT} {y}H{RIGHT}\"/>")?;
+        writeln!(html, "<text x=\"{left}\" y=\"{y}\" class=\"end\">{text}</text>")?;
+    }
+    for (at, text) in &x.ticks {
+        let (x, below, text) = (x.px(*at, LEFT, RIGHT), BOTTOM + 14, escape::html(text));
+        writeln!(html, "<path class=\"axis\" d=\"M{x} {BOTTOM}v4\"/>")?;
+        writeln!(html, "<text x=\"{x}\" y=\"{below}\" class=\"middle\">{text}</text>")?;
+    }
+    writeln!(html, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>")
+}
+
+fn write_series(html: &mut String, x: &Axis, y: &Axis, series: &Series) -> Result {
+    let (color, (_, dashes)) =
+        (colors::of_series(series.number), colors::style_of_series(series.number));
+    let at = |(a, b): &(f64, f64)| (x.px(*a, LEFT, RIGHT), y.px(*b, BOTTOM, TOP));
+    let width = if series.points.len() > POINTS_WIDE_MAX { 1 } else { 2 };
+    writeln!(html, "<g stroke=\"{color}\" fill=\"{color}\">")?;
+    for (a, low, high) in &series.ranges {
+        let ((x, low), (_, high)) = (at(&(*a, *low)), at(&(*a, *high)));
+        writeln!(html, "<path stroke-opacity=\".6\" d=\"M{x} {low}V{high}\"/>")?;
+    }
+    let points: Vec<(i32, i32)> = series.points.iter().map(at).collect();
+    let list: Vec<String> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
+    let attributes =
+        format!("fill=\"none\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"");
+    writeln!(html, "<polyline {attributes} points=\"{}\"/>", list.join(" "))?;
+    for (x, y) in points.iter().filter(|_| series.has_markers) {
+        writeln!(html, "<circle cx=\"{x}\" cy=\"{y}\" r=\"3\"/>")?;
+    }
+    writeln!(html, "</g>")
+}

@@ -1,0 +1,81 @@
+//! `ringbench report`: reads runs, and writes one report about all of them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+
+use super::{NamedRun, csv, html, markdown};
+use crate::cli::args::{Format, ReportArgs};
+use crate::model::output_file::OutputFile;
+use crate::model::run_file::Run;
+
+/// The format by the extension of a path; HTML if that does not tell.
+fn format_of(path: Option<&Path>) -> Format {
+    let extension = path.and_then(Path::extension).map(|end| end.to_ascii_lowercase());
+    match extension.as_ref().and_then(|end| end.to_str()) {
+        Some("md" | "markdown") => Format::Markdown,
+        Some("csv") => Format::Csv,
+        _ => Format::Html,
+    }
+}
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let named =
+        |path: &PathBuf| Ok(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });
+    let runs = args.runs.iter().map(named).collect::<anyhow::Result<Vec<_>>>()?;
+    let report = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
+        Format::Html => html::of_runs(&runs),
+        Format::Markdown => markdown::of_runs(&runs),
+        Format::Csv => csv::of_runs(&runs),
+    };
+    match &args.output {
+        Some(path) => write(path, args, &report),
+        None => super::write_to_stdout(&report),
+    }
+}
+
+/// The name of a file, or its whole path if another one has the same name.
+fn name(path: &Path, all: &[PathBuf]) -> String {
+    let alike = all.iter().filter(|other| other.file_name() == path.file_name()).count();
+    match path.file_name() {
+        Some(name) if alike == 1 => name.to_string_lossy().into_owned(),
+        _ => path.to_string_lossy().into_owned(),
+    }
+}
+
+fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {
+    let whole = |path: &Path| path.canonicalize().ok();
+    if whole(path).is_some_and(|path| args.runs.iter().any(|run| whole(run) == Some(path.clone())))
+    {
+        bail!("{}: this is one of the runs: use another output file", path.display());
+    }
+    let file = OutputFile::create(path, args.overwrite)?;
+    let written = file.replace(|file| file.write_all(report.as_bytes()));
+    if written.is_err() {
+        file.discard_if_empty();
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_decides_the_format() {
+        let of = |name: &str| format_of(Some(Path::new(name)));
+        assert_eq!(of("a.md"), Format::Markdown);
+        assert_eq!(of("a.CSV"), Format::Csv);
+        for name in ["a.html", "a.htm", "page", "a.txt"] {
+            assert_eq!(of(name), Format::Html);
+        }
+        assert_eq!(format_of(None), Format::Html);
+    }
+
+    #[test]
+    fn runs_have_different_names() {
+        let all = ["a/limits.json", "b/limits.json", "b/pipe.json"].map(PathBuf::from);
+        let names = all.each_ref().map(|path| name(path, &all));
+        assert_eq!(names, ["a/limits.json", "b/limits.json", "pipe.json"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! The [`Runner`] of the machine itself: prepares the page cache, and watches the disk.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::cache::{self, Dropping};
+use super::interrupt;
+use super::plan::{Cache, CasePlan};
+use super::schedule::Runner;
+use crate::model::case::{Missing, Sample};
+use crate::model::environment::DiskCounter;
+
+pub(super) struct Live<'a, 'b> {
+    cases: &'b mut Vec<CasePlan<'a>>,
+    paths: &'b [PathBuf],
+    /// Start of the run.
+    start: Instant,
+    dropping: Dropping,
+    disk: Option<DiskCounter>,
+    disk_before: Option<u64>,
+    /// Why the page cache could not be emptied, the last time.
+    pub(super) not_cold: Option<anyhow::Error>,
+}
+
+impl<'a, 'b> Live<'a, 'b> {
+    pub(super) fn new(
+        cases: &'b mut Vec<CasePlan<'a>>,
+        paths: &'b [PathBuf],
+        start: Instant,
+        dropping: Dropping,
+    ) -> Live<'a, 'b> {
+        let disk = paths.first().map(|path| DiskCounter::of(path));
+        Live { cases, paths, start, dropping, disk, disk_before: None, not_cold: None }
+    }
+
+    fn prepare_cache(&mut self, case: usize) -> Result<(), Missing> {
+        match self.cases[case].cache {
+            Cache::Any => {}
+            Cache::Cold => {
+                if let Err(why) = self.dropping.drop_pages(self.paths) {
+                    self.not_cold = Some(why);
+                }
+            }
+            // Each time: a kernel may reclaim pages that were not read for some seconds (DAMON).
+            Cache::Warm => cache::fill(self.paths)?,
+        }
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> Option<u64> {
+        self.disk.as_ref().and_then(DiskCounter::read_bytes)
+    }
+}
+
+impl Runner for Live<'_, '_> {
+    fn prepare(&mut self, case: usize) -> Result<(), Missing> {
+        self.prepare_cache(case)?;
+        if self.cases[case].primed {
+            (self.cases[case].measure)()?;
+            self.prepare_cache(case)?;
+        }
+        if let Some(prepare) = &mut self.cases[case].prepare {
+            prepare();
+        }
+        self.disk_before = self.disk_bytes();
+        Ok(())
+    }
+
+    fn measure(&mut self, case: usize) -> Result<Sample, Missing> {
+        let sample = (self.cases[case].measure)()?;
+        let counts = self.disk_bytes().zip(self.disk_before);
+        let delivered = counts.map(|(after, before)| after.saturating_sub(before));
+        Ok(Sample { disk_read_bytes: sample.disk_read_bytes.or(delivered), ..sample })
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        interrupt::is_interrupted()
+    }
+}
