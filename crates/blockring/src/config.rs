@@ -249,8 +249,7 @@ pub struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Uring {
-    /// `IOSQE_IO_DRAIN`: a request starts after all earlier ones ended; in effect, one is in
-    /// flight.
+    /// `IOSQE_IO_DRAIN`: a request starts after all earlier ones ended: one is in flight.
     pub drain: bool,
     /// `IOSQE_IO_LINK`: the requests of one submission run one after another.
     pub link: bool,

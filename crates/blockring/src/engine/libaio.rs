@@ -59,8 +59,7 @@ impl LibaioEngine {
                 Ok(n) => given += n,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Its queue is full, or memory is short: completions, which arrive anyway,
-                    // help.
+                    // Its queue is full, or memory is short: completions make room.
                     Some(libc::EAGAIN) if stalls < STALLS_MAX => {
                         stalls += 1;
                         thread::sleep(STALL);

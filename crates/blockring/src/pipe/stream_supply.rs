@@ -177,7 +177,7 @@ impl SharedReader<'_> {
                 {
                     return Ok(Err(error.into()));
                 }
-                // A file never blocks: `EAGAIN` is retried by the request.
+                // A file needs no poll: `EAGAIN` is retried by the request.
                 let read = match *flags {
                     0 => sys::read_into(fd, buffer),
                     flags => sys::read_with(fd, buffer, flags),

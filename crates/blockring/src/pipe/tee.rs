@@ -148,8 +148,7 @@ impl Tee {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TeeFile`] or [`ErrorKind::TeeSync`] per file that could not be written or
-    /// synced.
+    /// [`ErrorKind::TeeFile`] or [`ErrorKind::TeeSync`] for each file not written or not synced.
     pub fn finish(self) -> Result<(), Vec<Error>> {
         let failed = self.files.into_iter().filter_map(|FileCopy { file, path, bytes, failed }| {
             let kind = match failed {

@@ -147,8 +147,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// As for [`choose`](Plan::choose); [`ErrorKind::Config`] for options that only fit a single
-    /// file.
+    /// As for [`choose`](Plan::choose); [`ErrorKind::Config`] for options that only fit one file.
     ///
     /// # Panics
     ///

@@ -46,7 +46,7 @@ pub(crate) const BUILT_IN: Profile = Profile {
     // read again: 128 KiB took 1.16 s per GiB and read it 1.5 times, 512 KiB 0.90 s, 4 MiB 0.42 s.
     long_block_bytes: 4 << 20,
     // In blocks of 512 KiB: 2 MiB in flight took 0.337 s, 4 MiB 0.307, 8 MiB 0.292, 16 MiB 0.309,
-    // 32 MiB 0.316. More than the device needs to stay busy only adds page faults.
+    // 32 MiB 0.316. Memory beyond what keeps the device busy only costs its first touch.
     in_flight_bytes: 8 << 20,
     depth_max: 128,
     pool_threads: 8,

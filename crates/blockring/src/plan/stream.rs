@@ -17,8 +17,7 @@ use crate::source::Source;
 const STREAM_BLOCK_BYTES: u32 = 256 << 10;
 
 /// Most threads that read and hash a stream, unless the number is explicit: one at a time reads, at
-/// 8 GiB/s at best, and a core hashes 6 to 7, so that more would only wait. Measured with two
-/// processors.
+/// 8 GiB/s at best, and a core hashes 6 to 7, so more would only wait. (Two processors.)
 const STREAM_THREADS_MAX: u32 = 3;
 
 /// The facts of a stream.

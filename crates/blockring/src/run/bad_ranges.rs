@@ -61,8 +61,8 @@ impl Plan {
     /// unreadable ranges to `each`, in order; adjacent ranges with the same error are one. A read
     /// is of 1 MiB; if it fails, it is halved down to the alignment of direct reads, or a page,
     /// until each bad unit is found. After a minute the rest of such a block counts as bad; so does
-    /// a block after one that was entirely bad, if none of 16 samples of it can be read. Takes 1
-    /// MiB of memory.
+    /// a block after one that was entirely bad, if none of 16 samples can be read. Takes 1 MiB of
+    /// memory.
     ///
     /// Of the plan, only the cache mode is used.
     ///

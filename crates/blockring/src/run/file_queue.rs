@@ -35,8 +35,7 @@ const SMALL_BLOCK_BYTES: u32 = 32 << 10;
 /// The purpose of a reader of a [`FileQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderKind {
-    /// Files of at most [`Plan::small_bytes_max`] that are not in the page cache, with little
-    /// memory.
+    /// Uncached files of at most [`Plan::small_bytes_max`], with little memory.
     Small,
     /// Files of any length that are not in the page cache.
     Large,

@@ -15,8 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Memory of the process itself, in bytes: code, libraries, stacks. (It uses 4 MiB for a small
-/// file.)
+/// Memory of the process itself, in bytes: code, libraries, stacks. (4 MiB for a small file.)
 pub(crate) const PROCESS_BYTES: u64 = 4 << 20;
 
 /// On a machine or in a control group with less than this, the command limits itself, in bytes:
