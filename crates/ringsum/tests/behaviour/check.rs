@@ -1,5 +1,6 @@
 //! `--check`: what it accepts, what it says, and its exit status.
 
+use crate::mounting::noise;
 use crate::support::{Scratch, content, hex};
 
 /// A scratch with files a, b and c, and the hashes of a and b.
@@ -105,6 +106,28 @@ fn malformed_lines_alone() {
     // The later of the two counts, as with other options that contradict each other.
     assert_eq!(scratch.run(&["-c", "--lenient", "--strict", "list"]).code, 1);
     assert_eq!(scratch.run(&["-c", "--strict", "--lenient", "list"]).code, 0);
+}
+
+/// A file that is no list, given by mistake: it has as many lines as it has newlines by chance.
+#[test]
+fn a_binary_file_as_a_list_has_few_messages() {
+    let scratch = Scratch::new();
+    scratch.write("binary", noise(8 << 20));
+    for (args, messages) in [
+        (&["--check", "binary"][..], 13),
+        (&["--check", "--lenient", "binary"], 2),
+        (&["--check", "--status", "binary"], 1),
+        (&["--check", "--unordered", "--json", "binary"], 13),
+    ] {
+        let output = scratch.run(args);
+        assert_eq!((output.code, output.stdout()), (1, ""), "{args:?}: {}", output.stderr);
+        let lines: Vec<_> = output.stderr.lines().collect();
+        assert_eq!(lines.len(), messages, "{args:?}: {}", output.stderr);
+        assert!(lines.iter().all(|line| line.len() < 300), "{args:?}: {}", output.stderr);
+        let counted = |line: &&str| line.contains("more improperly formatted checksum lines;");
+        assert_eq!(lines.iter().filter(|line| counted(line)).count(), messages / 13, "{args:?}");
+        assert!(output.stderr.contains("no file was verified"), "{args:?}: {}", output.stderr);
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! `--index`: what did not change is not read again, what did is, and nothing that happens to the index
 //! makes a wrong line.
 
+use std::collections::HashSet;
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -211,7 +212,7 @@ fn other_bytes_under_the_same_times_are_corrupt() {
         settle();
         let before = lines_below(&setup.scratch.join("on"), "on");
         setup.scratch.run(&["-r", "--index=index", "on"]).expect_bytes(0, &before, "");
-        setup.take_down()?;
+        setup.undo_all()?;
         let bad = setup.change(&noise(100_000));
         let device = setup.attach("backing", "off")?;
         setup.mount(&format!("mount {device}"))?;
@@ -246,7 +247,7 @@ fn a_tree_with_something_corrupt_has_no_digest() {
         setup.write("on/other", b"other");
         settle();
         assert_eq!(setup.scratch.run(&["-r", "--index=index", "on"]).code, 0);
-        setup.take_down()?;
+        setup.undo_all()?;
         setup.change(&noise(5000));
         let device = setup.attach("backing", "off")?;
         setup.mount(&format!("mount {device}"))?;
@@ -544,6 +545,71 @@ fn two_runs_at_once_share_an_index() {
         }
     }
     expect_read(&scratch, &[], 0);
+}
+
+/// More files than the changes that are written together.
+const MANY: usize = 10_000;
+
+/// Another process has locked the index during a whole run, as a backup of it might: the run neither waits
+/// for the lock nor loses a line.
+#[test]
+fn a_locked_index_holds_up_no_line() {
+    let scratch = Scratch::new();
+    scratch.make_dir("t");
+    (0..MANY).for_each(|i| drop(scratch.write(format!("t/{i}"), "x")));
+    let expected = lines_below(&scratch.join("t"), "t");
+    settle();
+    // One index with hardly a row, and one with all of them, of which a run under a lock can read none.
+    scratch.run(&["--index=empty", "t/0"]).expect_bytes(0, &line(b"x", b"t/0"), "");
+    scratch.run(&["-r", "t", "--index=full"]).expect_bytes(0, &expected, "");
+    thread::scope(|scope| {
+        scope.spawn(|| under_a_lock(&scratch, "empty", &expected));
+        under_a_lock(&scratch, "full", &expected);
+    });
+    // Nothing became of the records that could not be read.
+    let said = format!("ringsum: index: {MANY} unchanged, 0 changed, 0 new, 0 gone, 0 corrupt\n");
+    let args = ["-r", "t", "--index=full", "--verify-index"];
+    scratch.run(&args).expect_bytes(0, &expected, &said);
+}
+
+fn under_a_lock(scratch: &Scratch, index: &str, expected: &[u8]) {
+    let lock = Connection::open(scratch.join(index)).unwrap();
+    lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let option = format!("--index={index}");
+    let args = ["-r", "t", &option];
+    let said = format!(
+        "ringsum: warning: another process has locked the index: {MANY} files were hashed without \
+         it, and {MANY} changes, which it may already have, were not stored\n"
+    );
+    scratch.run(&args).expect_bytes(0, expected, &said);
+    let output = scratch.run(&[&args[..], &["--verify-index"]].concat());
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    assert!(output.stdout == expected, "{index}: some lines are missing");
+    assert!(output.stderr.contains("another process has locked it"), "{}", output.stderr);
+    // Ctrl-C. (With -r, FIFOs are read only with --allow-special.)
+    let fifos = ["one", "two"].map(|name| format!("{index}-{name}"));
+    let [one, two] = fifos.each_ref().map(|name| &**name);
+    make_fifos(scratch, &[one, two]);
+    let mut command = scratch.command(&[&args[..], &["--allow-special", one, two]].concat());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
+    let mut stdout = child.stdout.take().unwrap();
+    let lines = thread::spawn(move || {
+        let mut lines = Vec::new();
+        stdout.read_to_end(&mut lines).map(|_| lines).unwrap()
+    });
+    open_to_write(scratch, one, &mut child).write_all(b"first").unwrap();
+    // FIFOs are read one after another, in order: the first is finished now.
+    let _two = open_to_write(scratch, two, &mut child);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let lines = lines.join().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let first = line(b"first", one.as_bytes());
+    let right: HashSet<_> = expected.split_inclusive(|byte| *byte == b'\n').collect();
+    let (found, other): (Vec<&[u8]>, Vec<_>) =
+        lines.split_inclusive(|byte| *byte == b'\n').partition(|line| right.contains(line));
+    assert_eq!(other, [&first[..]], "{index}: beside {} lines of the tree", found.len());
 }
 
 /// What was printed before Ctrl-C need not be read again.

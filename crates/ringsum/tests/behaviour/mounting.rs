@@ -64,7 +64,7 @@ impl Setup {
     }
 
     /// Undoes everything, now.
-    pub(crate) fn take_down(&mut self) -> Result<(), String> {
+    pub(crate) fn undo_all(&mut self) -> Result<(), String> {
         while let Some(line) = self.undo.pop() {
             self.tool(&line)?;
         }

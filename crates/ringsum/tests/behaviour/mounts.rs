@@ -178,9 +178,46 @@ fn mount_points_are_not_crossed_when_told_so() {
         fs::remove_file(setup.scratch.join("t/a/link")).unwrap();
         // A mount point is an empty directory for the digest of the tree.
         let digest = setup.scratch.run(&["-rx", "--tree-digest", "t"]);
-        setup.take_down()?;
+        setup.undo_all()?;
         setup.tool("rmdir t/mount/deeper 2>/dev/null; test -z \"$(ls -A t/mount)\"")?;
         setup.scratch.run(&["-r", "--tree-digest", "t"]).expect_bytes(0, &digest.stdout, "");
         Ok(())
     });
+}
+
+/// What a run writes to is not in its own output, by whatever path a walk reaches it.
+#[test]
+fn own_files_are_recognized_through_other_mounts() {
+    let overlay = "mount -t overlay -o lowerdir=below,upperdir=t,workdir=work none";
+    for (what, line) in [("a bind mount", "mount --bind t"), ("overlayfs", overlay)] {
+        attempt(&format!("own files through {what}"), |setup| {
+            setup.tool("mkdir t below work")?;
+            setup.write("t/a", b"a");
+            setup.mount(line)?;
+            let expected = lines_below(&setup.scratch.join("on"), "on");
+            let skipped = |name: &str, what: &str| {
+                format!("ringsum: on/{name}: skipped: it is the {what} of this run\n")
+            };
+            let both = skipped("index", "index") + &skipped("out", "output");
+            let output = setup.scratch.shell("$R -r on > t/out; cat t/out");
+            output.expect_bytes(0, &expected, &skipped("out", "output"));
+            // Twice: the index is new, and it is there already. (It stays: an overlayfs does not notice
+            // changes of names below it.)
+            for _ in 0..2 {
+                for out in ["> t/out", "-o t/out"] {
+                    let script = format!("$R -r on --index=t/index {out}; cat t/out");
+                    setup.scratch.shell(&script).expect_bytes(0, &expected, &both);
+                }
+            }
+            // A file with the same content is another one.
+            setup.tool("cp -p t/out t/other")?;
+            let output = setup.scratch.shell("$R -r on > t/out; cat t/out");
+            let expected = lines_below(&setup.scratch.join("t"), "on");
+            let without_out = expected.split_inclusive(|byte| *byte == b'\n');
+            let without_out = without_out.filter(|line| !line.ends_with(b"  on/out\n"));
+            let without_out = without_out.collect::<Vec<_>>().concat();
+            output.expect_bytes(0, &without_out, &skipped("out", "output"));
+            Ok(())
+        });
+    }
 }

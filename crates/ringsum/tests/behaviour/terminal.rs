@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rustix::fs::inotify;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -83,6 +85,47 @@ fn progress_is_for_terminals() {
     assert_eq!(on_terminal(&scratch, &["--progress=never".as_ref(), "a".as_ref()]), line);
     scratch.run(&["--progress=always", "a"]).expect(0, &line, "");
     scratch.run(&["--progress", "a"]).expect(0, &line, "");
+}
+
+/// How often these directories are opened while `work` runs.
+fn opened(directories: &[PathBuf], work: impl FnOnce()) -> usize {
+    let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+    let watcher = inotify::init(flags).unwrap();
+    for directory in directories {
+        let flags = inotify::WatchFlags::OPEN | inotify::WatchFlags::ONLYDIR;
+        inotify::add_watch(&watcher, directory, flags).unwrap();
+    }
+    work();
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(watcher, &mut buffer);
+    let mut count = 0;
+    while let Ok(event) = events.next() {
+        // (An event with a name is of something in the directory.)
+        count += usize::from(event.file_name().is_none());
+    }
+    count
+}
+
+/// The files of a tree are counted as the walk finds them, and not by a walk of their own.
+#[test]
+fn a_tree_is_walked_once_for_its_progress() {
+    let scratch = Scratch::new();
+    let mut directories = vec![scratch.make_dir("t")];
+    for i in 0..20 {
+        directories.push(scratch.make_dir(format!("t/{i}")));
+        scratch.write(format!("t/{i}/a"), i.to_string());
+    }
+    let args = ["-r", "t"];
+    let once = opened(&directories, || drop(scratch.run(&args)));
+    assert!(once >= directories.len(), "{once}: the kernel counts none");
+    for progress in ["--progress=auto", "--progress=always", "--progress=never"] {
+        let args = ["-r", "t", progress].map(OsStr::new);
+        let times = opened(&directories, || {
+            let text = on_terminal(&scratch, &args);
+            assert!(text.contains(&hex(b"19")), "{text:?}");
+        });
+        assert_eq!(times, once, "{progress}");
+    }
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn each(
                 (change.make)(&full, &after);
             })
     });
-    setup.take_down()
+    setup.undo_all()
 }
 
 /// Whether one of the descriptors in a folder of `/proc` is of a file.

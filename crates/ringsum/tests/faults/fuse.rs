@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, Request, Session,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, Request, Session,
 };
 
 /// Requests that are answered at once: a slow one holds up no other.
@@ -222,6 +222,27 @@ impl Filesystem for Faulty {
             _ if file.is_direct => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
             _ => reply.opened(FileHandle(0), FopenFlags::empty()),
         }
+    }
+
+    /// Lists the files that were added; one that is made from its name is in no list.
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let mut numbers: Vec<_> = self.files.lock().unwrap().keys().copied().collect();
+        numbers.sort_unstable();
+        // (The offset of an entry is its number, and numbers start at 2.)
+        for number in numbers.into_iter().filter(|number| *number > offset) {
+            let kind = FileType::RegularFile;
+            if reply.add(INodeNo(number), number, kind, number.to_string()) {
+                break;
+            }
+        }
+        reply.ok();
     }
 
     /// What was made of its name is made anew for the next who looks, if there is another.

@@ -131,7 +131,7 @@ fn cut_device(trial: &Trial<'_>, dio: &str, must: Must) -> Result<(), String> {
         .unwrap();
     let at = if must == Must::Map { CUT } else { 0 }..4 << 20;
     each(trial, &setup, &device, &content, must, Some(at));
-    setup.take_down()
+    setup.undo_all()
 }
 
 /// Where `mark` lies in `backing`.
@@ -155,7 +155,7 @@ fn cut_file(trial: &Trial<'_>) -> Result<(), String> {
     backing.set_len(place).unwrap();
     setup.tool(&format!("blockdev --flushbufs {device}"))?;
     each(trial, &setup, "on/file", &content, Must::Fail, Some(0..LEN as u64));
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn corrupted(trial: &Trial<'_>) -> Result<(), String> {
@@ -167,7 +167,7 @@ fn corrupted(trial: &Trial<'_>) -> Result<(), String> {
     setup.change(&content);
     setup.tool(&format!("blockdev --flushbufs {device}; mount {device} on"))?;
     each(trial, &setup, "on/file", &content, Must::Fail, Some(0..LEN as u64));
-    setup.take_down()
+    setup.undo_all()
 }
 
 /// A name for the device mapper, where there is one.
@@ -190,7 +190,7 @@ fn mapped_to_errors(trial: &Trial<'_>) -> Result<(), String> {
     );
     let device = mapper(&mut setup, "error", &table)?;
     each(trial, &setup, &device, &content, Must::Fail, Some(0..(4104 * 512)));
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn encrypted(trial: &Trial<'_>) -> Result<(), String> {
@@ -205,7 +205,7 @@ fn encrypted(trial: &Trial<'_>) -> Result<(), String> {
     )?;
     let content = fs::read(&device).map_err(|error| format!("{device}: {error}"))?;
     each(trial, &setup, &device, &content, Must::Hash, None);
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn on(trial: &Trial<'_>, mkfs: &str, mib: u64) -> Result<(), String> {
@@ -221,7 +221,7 @@ fn mounted(
     let content = noise(LEN);
     setup.write("on/file", &content);
     each(trial, &setup, "on/file", &content, Must::Hash, None);
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn lower(trial: &Trial<'_>, mount: Option<&str>) -> Result<(), String> {
@@ -232,7 +232,7 @@ fn lower(trial: &Trial<'_>, mount: Option<&str>) -> Result<(), String> {
     setup.write("below/file", &content);
     overlay(&mut setup, "on", "below")?;
     each(trial, &setup, "on/file", &content, Must::Hash, None);
-    setup.take_down()
+    setup.undo_all()
 }
 
 /// An overlayfs at `place`, on what is at `below`, and with a folder for what changes: `above`.
@@ -277,5 +277,5 @@ fn squashed(trial: &Trial<'_>, packed: Packed, must: Must) -> Result<(), String>
     };
     // Which blocks of it these are, only its tables tell.
     each(trial, &setup, path, &content, must, is_broken.then_some(0..content.len() as u64));
-    setup.take_down()
+    setup.undo_all()
 }

@@ -9,6 +9,7 @@ mod changes;
 mod fuse;
 mod images;
 mod kinds;
+mod lengths;
 mod limits;
 #[path = "../behaviour/mounting.rs"]
 #[expect(dead_code, reason = "shared with other tests")]

@@ -95,7 +95,7 @@ pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
             });
         }
     });
-    setup.take_down().expect("the overlay goes");
+    setup.undo_all().expect("the overlay goes");
     let mut rows = rows.into_iter().map(|row| row.into_inner().unwrap().expect("tried"));
     groups.iter().map(|group| rows.by_ref().take(group.faults.len()).collect()).collect()
 }

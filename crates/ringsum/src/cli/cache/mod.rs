@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blockring::Fingerprint;
@@ -38,6 +39,8 @@ pub(crate) struct HashCache {
     /// systems whose files change without notice.
     file_systems: Mutex<HashMap<u64, Option<u64>>>,
     counts: Mutex<Counts>,
+    /// Files that were not looked up, because the index was locked.
+    missed: AtomicU64,
     /// The first error of the index.
     failed: Mutex<Option<IndexError>>,
 }
@@ -100,6 +103,7 @@ impl HashCache {
             verifies,
             file_systems: Mutex::default(),
             counts: Mutex::default(),
+            missed: AtomicU64::new(0),
             failed: Mutex::default(),
         })
     }
@@ -168,6 +172,7 @@ impl HashCache {
         let record = match self.has_failed() {
             true => None,
             false => lock(&self.index).get(&key).unwrap_or_else(|error| {
+                self.missed.fetch_add(1, Ordering::Relaxed);
                 if self.verifies || !matches!(error, IndexError::Busy(..)) {
                     self.fail(error);
                 }
@@ -252,11 +257,7 @@ impl HashCache {
             Err(IndexError::Busy(..)) if !self.verifies => {}
             flushed => flushed?,
         }
-        if index.unstored() > 0 {
-            let text = format!(
-                "warning: {} changes of the index were not stored, because another process has locked it",
-                index.unstored()
-            );
+        if let Some(text) = locked(self.missed.load(Ordering::Relaxed), index.unstored()) {
             session.messages.say(&text);
         }
         drop(index);
@@ -297,6 +298,26 @@ impl HashCache {
         let id =
             (!CHANGES_WITHOUT_NOTICE.contains(&kind)).then_some(if id == 0 { device } else { id });
         *lock(&self.file_systems).entry(device).or_insert(id)
+    }
+}
+
+/// The warning about an index that another process had locked. `missed`: files that were not looked up;
+/// `unstored`: changes that were not stored. Of a file that was not looked up, the index may have the right
+/// record already.
+fn locked(missed: u64, unstored: u64) -> Option<String> {
+    let why = "warning: another process has locked the index";
+    let count = |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    match (missed, unstored) {
+        (_, 0) => None,
+        (0, _) => {
+            Some(format!("{why}: {} not stored", count(unstored, "change was", "changes were")))
+        }
+        _ => Some(format!(
+            "{why}: {} hashed without it, and {}, which it may already have, {} not stored",
+            count(missed, "file was", "files were"),
+            count(unstored, "change", "changes"),
+            if unstored == 1 { "was" } else { "were" }
+        )),
     }
 }
 
