@@ -386,7 +386,10 @@ fn passed_through_and_written_to_files() {
         ),
         ("cat in | $R -p=share --explain > out; cat out", "the output is not a pipe"),
         ("cat in | $R -p=share --explain --tee copy --tee /dev/null | cat; cmp in copy", "2 files"),
-        ("cat in | $R -p=copy --explain --tee copy --block-size 1K | cat; cmp in copy", "a file is written"),
+        (
+            "cat in | $R -p=copy --explain --tee copy --block-size 1K | cat; cmp in copy",
+            "a file is written",
+        ),
     ] {
         let run = scratch.shell(script);
         assert!(run.stdout == data, "{script}: {} bytes", run.stdout.len());

@@ -292,8 +292,8 @@ impl Shared {
             }
             listing.select(&**select, path);
         }
-        listing.finish();
-        (listing, read)
+        let finished = listing.finish().map_err(io::Error::from);
+        (listing, read.and(finished))
     }
 
     /// The part of a directory that comes after the one that was given to its end, if there is one.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -372,11 +373,13 @@ fn an_index_that_cannot_be_written_can_be_read() {
     let read_only = match run(0o555, 0o444, &path) {
         Ok(said) => said,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "SKIP an index of root: others cannot run this: {error}");
+            let _ =
+                writeln!(io::stderr(), "SKIP an index of root: others cannot run this: {error}");
             return;
         }
     };
-    let run = |directory_mode, file_mode, path: &Path| run(directory_mode, file_mode, path).unwrap();
+    let run =
+        |directory_mode, file_mode, path: &Path| run(directory_mode, file_mode, path).unwrap();
     assert!(read_only.contains("true\n"), "{read_only}");
     assert!(read_only.contains("is read-only"), "{read_only}");
     let no_journal = run(0o555, 0o666, &path);
