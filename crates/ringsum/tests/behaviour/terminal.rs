@@ -1,4 +1,4 @@
-//! What reaches a terminal: harmless names, and progress; and that none of it reaches a pipe.
+//! Output on a terminal: names without control characters, and progress; none of it in a pipe.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,14 +14,14 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::support::{Scratch, Watchdog, content, hex, ringsum};
 
-/// Runs the command with standard output and standard error on a terminal; returns what came.
+/// Runs the command with standard output and standard error on a terminal; returns its output.
 fn on_terminal(scratch: &Scratch, args: &[&OsStr]) -> String {
     let mut command = ringsum();
     command.current_dir(scratch.path()).args(args);
     String::from_utf8_lossy(&bytes_on_terminal(command)).into_owned()
 }
 
-/// The same for any command and what may be no UTF-8.
+/// The same for any command, as bytes that may not be UTF-8.
 pub(crate) fn bytes_on_terminal(mut command: Command) -> Vec<u8> {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
@@ -39,13 +39,13 @@ pub(crate) fn bytes_on_terminal(mut command: Command) -> Vec<u8> {
     command.stdin(Stdio::null()).stdout(OwnedFd::from(out)).stderr(OwnedFd::from(err));
     let mut child = command.spawn().unwrap();
     let _watchdog = Watchdog::of(&child);
-    // Our copies of the terminal go with it, so that reading ends when the child has left.
+    // Our copies of the terminal are closed, so that reading ends when the child exits.
     drop(command);
     let mut text = Vec::new();
-    // At the end Linux says EIO, not end of file.
+    // (At the end, Linux returns EIO.)
     let _ = File::from(controller).read_to_end(&mut text);
     child.wait().unwrap();
-    // Whose doing the carriage return is, it being a terminal.
+    // The terminal adds a carriage return to each newline.
     let mut lines: Vec<_> = text.split(|byte| *byte == b'\n').collect();
     let last = lines.pop().unwrap_or_default();
     let lines = lines.iter().flat_map(|line| [line.strip_suffix(b"\r").unwrap_or(line), b"\n"]);
@@ -62,7 +62,7 @@ fn a_name_plays_no_tricks() {
     let missing = OsStr::from_bytes(b"\x1b]0;title\x07");
     let text = on_terminal(&scratch, &[missing]);
     assert_eq!(text, "ringsum: \\x1b]0;title\\x07: No such file or directory (os error 2)\n");
-    // From a check file, too; and a pipe gets the name as it is.
+    // The same for names in a checksum file; a pipe gets the name unchanged.
     let list = [hash.as_bytes(), b"  ", name.as_bytes(), b"\n"].concat();
     scratch.write("list", &list);
     let text = on_terminal(&scratch, &["-c".as_ref(), "list".as_ref()]);
@@ -80,7 +80,7 @@ fn progress_is_for_terminals() {
     let text = on_terminal(&scratch, &args);
     assert!(text.contains("of 5.00 MiB [") && text.contains("left"), "{text:?}");
     assert!(text.contains(&line), "{text:?}");
-    // Nothing for work that is done at once, nothing when told so, nothing in a pipe.
+    // No progress for a short run, with =never, and in a pipe.
     assert_eq!(on_terminal(&scratch, &["a".as_ref()]), line);
     assert_eq!(on_terminal(&scratch, &["--progress=never".as_ref(), "a".as_ref()]), line);
     scratch.run(&["--progress=always", "a"]).expect(0, &line, "");
@@ -106,7 +106,7 @@ fn opened(directories: &[PathBuf], work: impl FnOnce()) -> usize {
     count
 }
 
-/// The files of a tree are counted as the walk finds them, and not by a walk of their own.
+/// The files of a tree are counted as the walk finds them, without a second walk.
 #[test]
 fn a_tree_is_walked_once_for_its_progress() {
     let scratch = Scratch::new();

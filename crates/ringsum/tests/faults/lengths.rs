@@ -1,5 +1,5 @@
-//! Files whose length is not what `stat` says, read in every way: on FUSE an error, in a pseudo file system
-//! as it should be.
+//! Files whose `stat` reports a wrong length, read in every way: an error on FUSE, the right hash
+//! in a pseudo file system.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::mounting::noise;
 use crate::support::{Scratch, hex, skip};
 use crate::table::ENGINES;
 
-/// Each of these reads a file on another path through the program. `true`: it works with any file.
+/// Options that read a file on different paths through the program. `true`: they work for any file.
 fn ways() -> Vec<(Vec<String>, bool)> {
     let own = |way: &[&str]| way.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>();
     let mut ways: Vec<_> = [
@@ -44,7 +44,7 @@ fn ways() -> Vec<(Vec<String>, bool)> {
     ways
 }
 
-/// Content and length as `stat` has it, below and above what one `pread` reads.
+/// The length of the content and the reported one, for files up to 512 KiB and above.
 const LENGTHS: [(usize, u64); 4] =
     [(1, 2), (5000, 10_000), (256 << 10, 512 << 10), (300_000, 600_000)];
 
@@ -70,7 +70,7 @@ fn a_file_that_is_shorter_than_it_says_has_no_hash() {
         };
         for (added, (len, claimed)) in added.iter().zip(LENGTHS) {
             let name = format!("fuse/{}", added.name());
-            // A second time, a hash must not come from the index, either.
+            // The second time, the hash must not come from the index.
             let is_indexed = way.iter().any(|arg| arg == "--index=index");
             for _ in 0..1 + u32::from(is_indexed) {
                 let output = run(&[&name, "good"]);
@@ -93,7 +93,7 @@ fn a_file_that_is_shorter_than_it_says_has_no_hash() {
     }
 }
 
-/// The length of such a file means nothing: 0, or a page.
+/// The reported length of such a file means nothing: it is 0, or a page.
 #[test]
 fn files_that_the_kernel_makes_up_are_read_to_their_end() {
     let scratch = Scratch::new();

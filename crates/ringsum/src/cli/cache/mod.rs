@@ -90,7 +90,7 @@ impl HashCache {
         let index = Index::open(path)?;
         if let Some(weakness) = index::weakness(path) {
             let text = format!(
-                "warning: whoever can write to an index can hide changes of files: {weakness}"
+                "warning: a user who can write to the index can hide changes of files: {weakness}"
             );
             session.say_of(path.as_os_str().as_bytes(), &text);
         }
