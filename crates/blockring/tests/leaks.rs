@@ -1,4 +1,4 @@
-//! 10,000 files, and nothing is left of any of them: no descriptor, no thread, no memory.
+//! Thousands of files, and nothing is left of any of them: no descriptor, no thread, no memory.
 //!
 //! A binary of its own, since it counts the resources of the whole process.
 
@@ -10,7 +10,7 @@ use blockring::{
     AllowMmap, Block, CacheMode, Config, Consumer, EngineKind, Order, Plan, RunOptions, Source,
 };
 
-const FILES: u32 = 10_000;
+const FILES: u32 = 4000;
 /// Three blocks, the last of them short.
 const LEN: usize = 10_000;
 
@@ -80,7 +80,7 @@ fn broadcast(path: &Path, config: &Config, fails: bool) {
 }
 
 #[test]
-fn nothing_is_left_of_10_000_files() {
+fn nothing_is_left_of_4000_files() {
     #[expect(unsafe_code)]
     // SAFETY: the consumer looks at no byte.
     let allowed = unsafe { AllowMmap::new() }.unwrap();

@@ -22,6 +22,10 @@ use crate::config::Uring;
 const STALL: Duration = Duration::from_millis(1);
 const STALLS_MAX: u32 = 1000;
 
+/// How long to wait for locked memory: the kernel returns that of a ring only some time after the
+/// ring was closed, perhaps by another process of the same user.
+const LOCKED_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The engine with a ring that is shared with the kernel.
 pub(crate) struct IoUringEngine {
     ring: IoUring,
@@ -30,6 +34,8 @@ pub(crate) struct IoUringEngine {
     knobs: Uring,
     /// Flags of each request.
     flags: squeue::Flags,
+    /// Requests may still be in flight when this is dropped.
+    is_abandoned: bool,
     /// Consecutive times that the kernel could not accept a request.
     stalls: u32,
 }
@@ -60,7 +66,8 @@ impl IoUringEngine {
     /// What is missing, and how to fix it.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<IoUringEngine, String> {
         let knobs = setup.uring;
-        let ring = set_up(setup.depth, &knobs).map_err(|error| explain_setup(&knobs, &error))?;
+        let ring =
+            set_up_patiently(setup.depth, &knobs).map_err(|error| explain_setup(&knobs, &error))?;
         let event = if setup.wakes { Some(event()?) } else { None };
         if let Some(event) = &event {
             ring.submitter()
@@ -74,14 +81,16 @@ impl IoUringEngine {
                 .map_err(|error| explain("io_uring_register (the file)", &error))?;
         }
         if let (true, Some(slab)) = (knobs.fixed_buffers, setup.slab) {
+            static IS_SCARCE: AtomicBool = AtomicBool::new(false);
             // SAFETY: the slab outlives the engine, or is leaked.
-            unsafe { ring.submitter().register_buffers(&[slab]) }
+            let register = || unsafe { ring.submitter().register_buffers(&[slab]) };
+            with_locked_memory(&IS_SCARCE, register)
                 .map_err(|error| explain("io_uring_register (the slots)", &error))?;
         }
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::IO_DRAIN, knobs.drain);
         flags.set(squeue::Flags::IO_LINK, knobs.link);
-        Ok(IoUringEngine { ring, event, knobs, flags, stalls: 0 })
+        Ok(IoUringEngine { ring, event, knobs, flags, is_abandoned: false, stalls: 0 })
     }
 
     fn entry(&self, read: &Read<'_>) -> squeue::Entry {
@@ -209,6 +218,7 @@ impl Engine for IoUringEngine {
         // Polling, because a wait with a timeout needs Linux 5.11.
         while done.len() < in_flight as usize {
             if Instant::now() >= deadline {
+                self.is_abandoned = true;
                 return false;
             }
             let before = done.len();
@@ -224,6 +234,47 @@ impl Engine for IoUringEngine {
     fn waker(&self) -> Option<Waker> {
         self.event.as_ref().map(waker_of)
     }
+}
+
+impl Drop for IoUringEngine {
+    fn drop(&mut self) {
+        // Closing the ring returns its locked memory only later, when the next ring may need it. (This would
+        // wait for requests in flight.)
+        if self.knobs.fixed_buffers && !self.is_abandoned {
+            let _ = self.ring.submitter().unregister_buffers();
+        }
+    }
+}
+
+/// Calls `lock`, which locks memory, until there is enough of it within `RLIMIT_MEMLOCK`. Waits once without
+/// success; after that, `is_scarce`, failures are returned at once until a call succeeds.
+fn with_locked_memory<R>(
+    is_scarce: &AtomicBool,
+    mut lock: impl FnMut() -> io::Result<R>,
+) -> io::Result<R> {
+    let deadline = Instant::now() + LOCKED_PATIENCE;
+    loop {
+        let locked = lock();
+        match &locked {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                if is_scarce.load(Ordering::Relaxed) || Instant::now() >= deadline {
+                    is_scarce.store(true, Ordering::Relaxed);
+                    return locked;
+                }
+                thread::sleep(STALL);
+            }
+            _ => {
+                is_scarce.store(false, Ordering::Relaxed);
+                return locked;
+            }
+        }
+    }
+}
+
+/// Sets up a ring, and waits for locked memory: before Linux 5.12 all of a ring counts.
+fn set_up_patiently(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
+    static IS_SCARCE: AtomicBool = AtomicBool::new(false);
+    with_locked_memory(&IS_SCARCE, || set_up(depth, knobs))
 }
 
 fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
@@ -273,7 +324,7 @@ pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
     if USABLE.load(Ordering::Relaxed) && !knobs.is_set() {
         return Ok(());
     }
-    let mut ring = set_up(2, knobs).map_err(|error| explain_setup(knobs, &error))?;
+    let mut ring = set_up_patiently(2, knobs).map_err(|error| explain_setup(knobs, &error))?;
     let mut known = Probe::new();
     ring.submitter()
         .register_probe(&mut known)
@@ -345,6 +396,32 @@ fn explain(call: &str, error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locked_memory_is_waited_for_once() {
+        let is_scarce = AtomicBool::new(false);
+        let calls = |refused: u32| {
+            let mut calls = 0;
+            let locked = with_locked_memory(&is_scarce, || {
+                calls += 1;
+                match calls <= refused {
+                    true => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+                    false => Ok(()),
+                }
+            });
+            (locked.is_ok(), calls)
+        };
+        assert_eq!(calls(3), (true, 4));
+        let (is_locked, count) = calls(u32::MAX);
+        assert!(!is_locked && count > 1, "{count} calls");
+        assert_eq!(calls(u32::MAX), (false, 1));
+        assert_eq!(calls(0), (true, 1));
+        assert_eq!(calls(3), (true, 4));
+        // Another error is no lack of memory.
+        let denied = || Err::<(), _>(io::Error::from_raw_os_error(libc::EPERM));
+        assert!(with_locked_memory(&is_scarce, denied).is_err());
+        assert!(!is_scarce.into_inner());
+    }
 
     #[test]
     fn the_reason_says_what_to_change() {

@@ -135,7 +135,7 @@ fn an_extent_past_the_end_fails_alone() {
     for (name, config) in configs(&source) {
         let batch = BatchReader::new(&source, &config).unwrap().read_batch(&extents).unwrap();
         let ok: Vec<_> = batch.iter().map(|result| result.is_ok()).collect();
-        // The last two are one read, of which the file has a part: that part is not lost.
+        // The last two are one read, which the file has only a part of: that part is not lost.
         assert_eq!(ok, [false, true, false], "{name}");
     }
     assert!(read_once(&source, &[]).unwrap().iter().next().is_none());

@@ -1,4 +1,4 @@
-//! What is written of other digests than BLAKE3, what is refused, and lists that are checked with them.
+//! Other algorithms than BLAKE3: output formats, rejected combinations, and checking their lists.
 
 use std::fmt::Write;
 use std::fs;
@@ -39,7 +39,7 @@ fn lines_of_one_and_of_several() {
         (&["-a", "blake3"], format!("{blake3}  a\n")),
         (&["-a", "blake3", "-l4"], format!("{}  a\n", &blake3[..8])),
         (&["-a", "blake3", "-l4", "--seek=2"], format!("{}  a\n", &blake3[4..12])),
-        // The length is BLAKE3's, and the others have theirs.
+        // The length applies to BLAKE3; the others have their own.
         (
             &["-a", "md5", "-a", "blake3", "-l4", "--seek=2"],
             format!("MD5 (a) = {md5}\nBLAKE3 (a) = {}\n", &blake3[4..12]),
@@ -58,7 +58,7 @@ fn lines_of_one_and_of_several() {
         ),
     ] {
         scratch.run(&[args, &["a"]].concat()).expect(0, &expected, "");
-        // Many are read together, and written the same.
+        // Many files are read together, with the same output.
         let names = vec!["a"; 20];
         scratch.run(&[args, &names].concat()).expect(0, &expected.repeat(20), "");
     }
@@ -120,7 +120,7 @@ fn objects_have_all_digests_by_name() {
     for algorithm in [Algorithm::Sha256, Algorithm::Blake3, Algorithm::Blake2b(64)] {
         assert_eq!(digests[algorithm.name()], hex(algorithm, b"aaa"), "{algorithm}");
     }
-    // `hash` is always BLAKE3, and nothing else is ever called so.
+    // `hash` is always BLAKE3, and only BLAKE3.
     let object = of(&["-a", "md5"]);
     assert_eq!(object["digests"]["md5"], hex(Algorithm::Md5, b"aaa"));
     assert!(object.get("hash").is_none(), "{object}");
@@ -165,7 +165,7 @@ fn what_does_not_go_together_is_refused() {
         assert!(run.stderr.contains(why), "{args:?}: {}", run.stderr);
         assert!(!scratch.join("i").exists(), "{args:?}");
     }
-    // What is of BLAKE3 alone goes with BLAKE3 by name.
+    // Options of BLAKE3 alone are valid if BLAKE3 is requested by name.
     let blake3 = hex(Algorithm::Blake3, b"aaa");
     scratch.run(&["-a", "blake3", "--index=i", "a"]).expect(0, &format!("{blake3}  a\n"), "");
     let key = [7; 32];
@@ -206,8 +206,8 @@ fn the_list_has_every_algorithm() {
     }
 }
 
-/// What every tool writes is found to be right with nothing said, or with `-a` where its length says too little;
-/// and a digit that is wrong is found.
+/// The lists of every tool are accepted, with `-a` if the length of a digest is ambiguous; and a
+/// wrong digit is noticed.
 #[test]
 fn lists_of_other_tools_are_checked() {
     let scratch = Scratch::new();
@@ -246,7 +246,7 @@ fn lists_of_other_tools_are_checked() {
         let text = list.stdout();
         let (at, digit) =
             text.char_indices().rfind(|(_, c)| c.is_ascii_hexdigit() && *c != 'b').unwrap();
-        // The last digit of all; in plain lines, of the digest in front of the name.
+        // The very last digit; in plain lines, the last one of the digest before the name.
         let mut wrong = text.to_owned();
         wrong.replace_range(at..=at, if digit == '0' { "1" } else { "0" });
         scratch.write("list", wrong);
@@ -257,7 +257,7 @@ fn lists_of_other_tools_are_checked() {
     }
 }
 
-/// Lines of all algorithms over some files, of which some are wrong, missing, or there several times.
+/// Lines of all algorithms for some files: correct, wrong, missing, and repeated.
 #[test]
 fn a_mixed_list_of_thousands_of_lines() {
     let scratch = Scratch::new();
@@ -336,7 +336,7 @@ fn where_missing_files_have_gone_is_known_by_any_digest() {
         run.stdout().lines().filter(|line| !line.contains("FAILED (No such file")).collect();
     assert_eq!(extra, expected);
     assert!(run.stderr.contains("WARNING: 15 files are unlisted"), "{}", run.stderr);
-    // With a file put back, its line is as it should be, and the others are where they were.
+    // Once a file is restored its line is correct again, and the order is the same.
     fs::rename(scratch.join("d/new-05"), scratch.join("d/old-05")).unwrap();
     let run = scratch.run(&["--check", "--report-unlisted", "d", "list"]);
     assert!(run.stdout().contains("d/old-05: OK\n"), "{}", run.stdout());

@@ -1,4 +1,5 @@
-//! Other digests than BLAKE3: each against the tool of its name, by every way of reading, alone and beside others.
+//! Other digests than BLAKE3: compared with the tools of their names, in every way of reading,
+//! alone and combined.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,7 +18,7 @@ use ringsum::{Algorithm, Algorithms, Digests, Options, digest_bytes, digest_plan
 use crate::mounting::{attempt, noise};
 use crate::support::{Scratch, content, files_below, installed, run, skip, skip_unless_strict};
 
-/// Ends of what algorithms take at once, and of what is read at once.
+/// Lengths around the block sizes of the algorithms and of the reads.
 fn lengths() -> BTreeSet<usize> {
     let mut lengths = BTreeSet::from([0, 1, 2, 3, 55, 56, 57, 111, 112, 113, 239, 240, 241]);
     for around in [16, 32, 64, 128, 256, 1024, 4096, 256 << 10, 512 << 10] {
@@ -27,7 +28,7 @@ fn lengths() -> BTreeSet<usize> {
     lengths
 }
 
-/// What makes this digest of files that are named after it, and how to find out that it is installed.
+/// The tool that computes this digest, and how to find out whether it is installed.
 fn tool(algorithm: Algorithm) -> (&'static str, &'static [&'static str]) {
     match algorithm {
         Algorithm::Blake3 => ("b3sum", &[]),
@@ -48,20 +49,21 @@ fn tool(algorithm: Algorithm) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// The digits of each line that a tool writes, plain or with a tag.
+/// The digits in each line of a tool's output, plain or tagged.
 fn digits_of(lines: &str) -> Vec<String> {
     let digits = |line: &str| match line.rsplit_once("= ") {
         Some((_, digits)) => digits.to_owned(),
-        // (With which xxhsum tells XXH3 from XXH64.)
+        // (xxhsum's prefix for XXH3.)
         None => line.split(' ').next().unwrap_or_default().replace("XXH3_", ""),
     };
     lines.lines().map(digits).collect()
 }
 
-/// What the installed tool makes of files; `None`, and why is said, if there is none.
+/// The digests of files by the installed tool; prints a message and returns `None` if there is
+/// none.
 fn by_tool(scratch: &Scratch, algorithm: Algorithm, names: &[String]) -> Option<Vec<String>> {
     let (program, options) = tool(algorithm);
-    // (openssl knows no --version.)
+    // (openssl has no --version.)
     if !installed(program) && Command::new(program).arg("version").output().is_err() {
         skip(&format!("{algorithm}: {program} is not installed"));
         return None;
@@ -75,7 +77,7 @@ fn by_tool(scratch: &Scratch, algorithm: Algorithm, names: &[String]) -> Option<
     Some(digits_of(output.stdout()))
 }
 
-/// What the crates make of it in one go. (Known answers, and the tools, say that it is right.)
+/// The digest by the crate, in one call. (Known answers and the tools show that it is right.)
 fn digest(algorithm: Algorithm, data: &[u8]) -> String {
     let options = Options { algorithms: algorithm.into(), ..Options::default() };
     digest_bytes(data, &options)[0].to_string()
@@ -91,19 +93,19 @@ fn set(list: &[Algorithm]) -> Algorithms {
     set
 }
 
-/// `-a NAME` for each.
+/// `-a NAME` for each algorithm.
 fn asked(list: &[Algorithm]) -> Vec<&'static str> {
     list.iter().flat_map(|algorithm| ["-a", algorithm.name()]).collect()
 }
 
-/// The lines of several algorithms for a file.
+/// The lines of a file for several algorithms.
 fn tagged(list: &[Algorithm], data: &[u8], name: &str) -> String {
     let line =
         |algorithm: &Algorithm| format!("{algorithm} ({name}) = {}\n", digest(*algorithm, data));
     list.iter().map(line).collect()
 }
 
-/// Two that need bytes in order, and BLAKE3 between them.
+/// Two algorithms that need bytes in order, and BLAKE3.
 const THREE: [Algorithm; 3] = [Algorithm::Sha256, Algorithm::Blake3, Algorithm::Xxh3];
 
 #[test]
@@ -122,7 +124,7 @@ fn the_same_as_the_tools_of_that_name() {
         if let Some(expected) = by_tool(&scratch, algorithm, &names) {
             assert_eq!(one_go, expected, "{algorithm}");
         }
-        // Together, and one after another.
+        // All together, and one after another.
         for options in [&[][..], &["--jobs=1"], &["--in-order"]] {
             let run = scratch.run(&[&["-a", algorithm.name()], options, &files].concat());
             assert_eq!((run.code, &*run.stderr), (0, ""), "{algorithm} {options:?}");
@@ -141,7 +143,7 @@ fn the_same_as_the_tools_of_that_name() {
             run.expect(0, crate::support::run(&mut b2sum, b"").stdout(), "");
         }
     }
-    // All of them at once, of each on standard input.
+    // All at once, of standard input.
     for (name, len) in names.iter().zip(lengths()) {
         let data = content(len);
         let expected = tagged(&Algorithm::ALL, &data, "-");
@@ -245,8 +247,8 @@ fn every_way_of_reading_gives_the_same_digests() {
     }
 }
 
-/// BLAKE3 beside others has threads that take blocks in any order, where there are processors for them: as a plan
-/// for more consumers than algorithms has.
+/// Beside others, BLAKE3 has threads that take blocks in any order, if there are processors for
+/// them: a plan may have more consumers than algorithms.
 #[test]
 fn blake3_takes_blocks_in_any_order_beside_others() {
     let scratch = Scratch::new();
@@ -271,13 +273,13 @@ fn blake3_takes_blocks_in_any_order_beside_others() {
     }
 }
 
-/// A plan for digests in order, with threads for more of them than there are.
+/// A plan in order with more consumer threads than algorithms.
 fn plan_for(source: &Source, config: &Config, consumers: u32) -> Plan {
     let run = RunOptions { order: Order::InOrder, consumers, ..RunOptions::default() };
     Plan::choose(source, config, &run).unwrap()
 }
 
-/// Its blocks are counted from there, and not from its start.
+/// Blocks are counted from the file position, not from the start of the file.
 #[test]
 fn what_has_no_length_is_read_from_its_position_for_all() {
     let Ok(data) = std::fs::read("/proc/version") else { return skip("no /proc") };
@@ -454,7 +456,7 @@ fn a_map_of_errors_gives_digests_of_what_can_be_read_alone() {
     });
 }
 
-/// Small files and large ones, so that threads for both are at work.
+/// Small and large files, so that both kinds of threads are used.
 fn forest() -> Scratch {
     let scratch = Scratch::new();
     for directory in 0..6 {
@@ -522,7 +524,7 @@ fn trees_warm_and_cold() {
             }
         }
     }
-    // One that is spread over several threads where it is in the page cache. (Holes take no room.)
+    // A file that is hashed by several threads if it is cached. (It is sparse.)
     let huge = File::create(scratch.join("t/huge")).unwrap();
     huge.set_len((64 << 20) + 1).unwrap();
     let lines = tagged(&THREE, &vec![0; (64 << 20) + 1], "t/huge");
@@ -533,7 +535,7 @@ fn trees_warm_and_cold() {
         assert!(run.stdout().ends_with(&lines), "{threads}: {}", run.stdout());
         assert_eq!(run.stdout().lines().count(), 3 * (files.len() + 1), "{threads}");
     }
-    // A file that cannot be had has no digests, and the others have theirs.
+    // A file that cannot be opened has no digests; the others have theirs.
     std::os::unix::fs::symlink("nowhere", scratch.join("t/dangling")).unwrap();
     let run = scratch.run(&["-r", "-a", "md5", "-a", "xxh64", "--follow", "t"]);
     assert_eq!(run.code, 1, "{}", run.stderr);

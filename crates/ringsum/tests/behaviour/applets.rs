@@ -1,4 +1,4 @@
-//! Invoked by the name of another tool: the same lines, words and exit status as that tool has.
+//! Applets: under the name of another tool, the same lines, messages and exit status.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::support::{RINGSUM, Scratch, named, run, skip};
 const TOOLS: [&str; 7] =
     ["sha256sum", "sha512sum", "sha384sum", "sha224sum", "sha1sum", "md5sum", "b2sum"];
 
-/// The version of GNU's tools that words are compared with: others may say some of it otherwise.
+/// The version of the GNU tools whose messages are compared; those of other versions may differ.
 fn is_known_version(tool: &str) -> bool {
     let said = Command::new(tool).arg("--version").output();
     let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
@@ -19,7 +19,7 @@ fn is_known_version(tool: &str) -> bool {
     is_known
 }
 
-/// Runs a line by the real tool and by a link to ours, in the same folder.
+/// Runs a command line with the real tool and with a link to `ringsum`, in the same directory.
 #[track_caller]
 fn compare(folder: &Scratch, tool: &str, line: &[&str], stdin: &[u8]) {
     let link = folder.join(tool);
@@ -38,7 +38,7 @@ fn compare(folder: &Scratch, tool: &str, line: &[&str], stdin: &[u8]) {
     assert_eq!(said(&ours), said(&theirs), "{tool} {line:?}");
 }
 
-/// Two files, a list of them, and one with all that can be wrong.
+/// Two files, a list of them, and a list with every kind of bad line.
 fn folder_with_lists(tool: &str) -> Scratch {
     let folder = Scratch::new();
     folder.write("a", "hi\n");
@@ -92,7 +92,7 @@ fn lines_and_words_are_those_of_the_tool() {
         &["-c", "nolist", "good"],
         &["-c"],
         &["--stat", "-c", "bad"],
-        // What does not go together, or does not exist.
+        // Conflicting and unknown options.
         &["--quiet", "a"],
         &["--strict", "a"],
         &["-w", "a"],
@@ -122,7 +122,8 @@ fn lines_and_words_are_those_of_the_tool() {
     }
 }
 
-/// Malformed lines do not fail: so what is malformed here alone would be a file that is not looked at.
+/// Malformed lines are no failure: a line that only `ringsum` rejects would be a file that is not
+/// checked.
 #[test]
 fn lines_that_are_written_otherwise_are_checked() {
     for tool in TOOLS {
@@ -134,12 +135,12 @@ fn lines_that_are_written_otherwise_are_checked() {
         let digits = good.split(' ').next().unwrap_or_default().to_owned();
         let tag = folder.shell(&format!("{tool} --tag a")).stdout().to_owned();
         let tag = tag.split(' ').next().unwrap_or_default();
-        // (Names that are quoted where they are missing.)
+        // (Names that are quoted in messages about missing files.)
         for name in [" b", "*b", " x", "*"] {
             folder.write(name, "hi\n");
         }
         let lists = [
-            // `b` has other bytes than these digits say.
+            // These digits do not match `b`.
             format!("{digits}  a\n {digits}  b\n"),
             format!("{digits}  a\n\t {tag} (b) = {digits}\n"),
             format!("{digits}  a\n{tag}(b)= {digits}\n"),
@@ -147,7 +148,7 @@ fn lines_that_are_written_otherwise_are_checked() {
             format!("{digits}  a\n{tag}(b) \t= \t{digits}\n"),
             format!("{digits} a\n{digits} b\n"),
             format!("{digits}\ta\n{digits}\tb\n"),
-            // The first line says what a space after the space is.
+            // The first line decides what a second space means.
             format!("{digits} a\n{digits}  b\n{digits} *b\n"),
             format!("{digits}  a\n{digits} b\n{digits}   b\n{digits} **b\n"),
             format!("{digits} x\n{digits}\u{0020}\u{0020}x\n{digits} *\n"),
@@ -211,13 +212,13 @@ fn xxhsum_gives_the_same_digests() {
     let missing = folder.shell("./xxhsum -c list");
     assert_eq!((missing.code, missing.stdout()), (1, "missing: FAILED open or read\n"));
     assert_eq!(folder.shell("./xxhsum -H5 a").code, 1);
-    // Accepted without -c, too.
+    // Also accepted without -c.
     for option in ["-q", "--quiet", "--strict", "--status", "--warn"] {
         let theirs = folder.shell(&format!("xxhsum {option} a 2>/dev/null"));
         let ours = folder.shell(&format!("./xxhsum {option} a"));
         assert_eq!((ours.stdout(), ours.code), (theirs.stdout(), 0), "{option}");
     }
-    // By its other names.
+    // Under its other names.
     for (name, option) in
         [("xxh32sum", "-H0"), ("xxh64sum", "-H1"), ("xxh128sum", "-H2"), ("xxh3sum", "-H3")]
     {
@@ -234,7 +235,7 @@ fn xxhsum_gives_the_same_digests() {
     }
 }
 
-/// An empty name is a file that is missing, and the others are hashed.
+/// An empty name is a missing file; the others are hashed.
 #[test]
 fn an_empty_name_is_missing() {
     let folder = folder_with_lists("md5sum");
@@ -244,7 +245,7 @@ fn an_empty_name_is_missing() {
     assert!(ours.stderr.ends_with("No such file or directory\n"), "{}", ours.stderr);
 }
 
-/// What is no file is not opened, and what would have it read is an option that is there.
+/// Special files are not opened, and the message names an option that the applet's user can find.
 #[test]
 fn a_fifo_in_a_list_is_not_opened() {
     let folder = folder_with_lists("md5sum");
@@ -255,7 +256,7 @@ fn a_fifo_in_a_list_is_not_opened() {
     folder.shell("./md5sum -c list").expect(1, "fifo: FAILED open or read\n", said);
 }
 
-/// It is ringsum by any other name, b3sum's too.
+/// Under any other name, including `b3sum`, it is ringsum.
 #[test]
 fn other_names_are_ringsum() {
     let folder = Scratch::new();

@@ -1,5 +1,5 @@
-//! What bad input gets: one clear line, the other files still hashed, the right exit status; never a
-//! wrong hash, a panic or a hang.
+//! Bad input: one clear message, the other files hashed, the right exit status; never a wrong hash,
+//! a panic or a hang.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -34,7 +34,7 @@ fn no_permission() {
     if File::open(&path).is_err() {
         return scratch.run(&["secret", "a"]).expect(1, &expected, message);
     }
-    // We are root: let somebody else try, on a copy that they can reach.
+    // Root may read everything, so another user tries, on a copy that it can reach.
     if !installed("setpriv") {
         return skip("no permission: we are root, and setpriv is not installed");
     }
@@ -81,11 +81,11 @@ fn output_that_goes_nowhere() {
     let full = "ringsum: standard output: No space left on device (os error 28)\n";
     scratch.shell("$R a > /dev/full").expect(1, "", full);
     scratch.shell("$R --help > /dev/full").expect(1, "", full);
-    // A reader that has seen enough. (sh knows only the last status of a pipe.)
+    // A reader that closes the pipe early. (sh reports only the last status of a pipeline.)
     let many = "a ".repeat(200);
     let script = format!("{{ $R {many}; echo $? >&2; }} | true");
     scratch.shell(&script).expect(0, "", "0\n");
-    // But what had failed by then has failed.
+    // Failures until then count.
     let script = format!("{{ $R missing {many} 2>/dev/null; echo $? >&2; }} | true");
     scratch.shell(&script).expect(0, "", "1\n");
     scratch.write("list", format!("{}  a\n", hex(b"b")).repeat(5000));
@@ -143,7 +143,7 @@ fn an_explicit_option_that_is_not_available_is_an_error() {
     let output = scratch.run_with(&["--engine", "io_uring", "-"], b"x");
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.contains("leave the engine out"), "{}", output.stderr);
-    // A file that says it is empty may be, and then anything reads it.
+    // A file of length 0 may be empty, and then any engine can read it.
     scratch.write("empty", "");
     let line = format!("{}  empty\n", hex(b""));
     scratch.run(&["--engine", "io_uring", "--cache", "direct", "empty"]).expect(0, &line, "");
@@ -158,7 +158,7 @@ fn standard_input_that_is_not_ready_or_not_readable() {
     let output = command.stdin(written).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(output.stderr, b"ringsum: -: standard input is not open for reading\n");
-    // Non-blocking, with nothing in it yet.
+    // Non-blocking, and empty at first.
     for (options, sent, expected) in [
         (&["-"][..], "abc".to_owned(), format!("{}  -\n", hex(b"abc"))),
         (
@@ -188,18 +188,18 @@ fn files_whose_length_means_nothing() {
     let scratch = Scratch::new();
     let expected = format!("{}  /proc/version\n", hex(&fs::read("/proc/version").unwrap()));
     scratch.run(&["/proc/version"]).expect(0, &expected, "");
-    // Files of sysfs say 4096 bytes whatever they hold.
+    // Files of sysfs report 4096 bytes, whatever they contain.
     let sysfs = "/sys/kernel/mm/transparent_hugepage/enabled";
     if let Ok(text) = fs::read(sysfs) {
         scratch.run(&[sysfs]).expect(0, &format!("{}  {sysfs}\n", hex(&text)), "");
     }
-    // Long enough that one read does not give it all.
+    // Too long for one read.
     let output = scratch.run(&["/proc/kallsyms"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
 }
 
-/// Hashes a file over and over while `meddle` works on it. Either there is an error that says so, or
-/// the hash is one of those that the file had.
+/// Hashes a file again and again while `meddle` changes it. Each result is an error that reports a
+/// change, or the hash of one of the allowed contents.
 fn under(meddle: impl Fn(&File, u64) + Send + 'static, allowed: &[String], options: &[&str]) {
     let scratch = Scratch::new();
     let path = scratch.write("busy", content(8 << 20));

@@ -1,5 +1,6 @@
-//! `--bypass-cache`: what the medium holds and not what the page cache has of it, or why that cannot be had.
-//! Most of it needs root, for loop devices and mounts. What cannot be set up is skipped, and said.
+//! `--bypass-cache`: hashes what the device holds, not the page cache, or reports why it cannot.
+//! Most of it needs root, for loop devices and mounts; a test whose setup fails is skipped with a
+//! message.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -19,7 +20,8 @@ fn attempt(what: &str, test: impl FnOnce(&mut Setup) -> Result<(), String>) {
 }
 
 impl Setup {
-    /// That the folder is on a disk, on a file system of which much is known; whether that is btrfs.
+    /// Checks that the directory is on a disk, on a file system that the command knows; returns
+    /// whether it is btrfs.
     fn disk(&self) -> Result<bool, String> {
         let known = [0xEF53, 0x5846_5342, 0x9123_683E]; // ext4, XFS, btrfs.
         let file_system = rustix::fs::statfs(self.scratch.path()).unwrap().f_type as u32;
@@ -54,7 +56,7 @@ impl Setup {
         self.scratch.run(&args).expect(0, &format!("{}  {path}\n", hex(content)), "");
     }
 
-    /// That a file is refused for a reason, and another one still hashed.
+    /// Checks that a file is refused for this reason, and that another one is hashed.
     #[track_caller]
     fn refuses(&self, path: &str, why: &str) {
         let output = self.scratch.run_with(&["--bypass-cache", path, "empty"], b"in the pipe");
@@ -66,7 +68,7 @@ impl Setup {
     }
 }
 
-/// A file that stays in the page cache, whoever drops it.
+/// A file that is locked into the page cache.
 struct Locked(*mut std::ffi::c_void, usize);
 
 impl Locked {
@@ -88,11 +90,11 @@ impl Drop for Locked {
 #[test]
 fn a_file_on_a_disk_is_read_from_it() {
     attempt("a file on a disk", |setup| {
-        // btrfs has small files in its metadata.
+        // btrfs stores small files in its metadata.
         let small = if setup.disk()? { &[][..] } else { &[1, 1000, 5000] };
         for len in [small, &[100_000, 3_000_001]].concat() {
             let content = noise(len);
-            // Just written; then clean, but in the page cache; then out of it.
+            // Dirty; then clean, but cached; then not cached.
             let file = File::open(setup.scratch.write("file", &content)).unwrap();
             setup.hashes("--bypass-cache", "file", &content);
             file.sync_all().unwrap();
@@ -152,14 +154,14 @@ fn what_ext4_journals_or_has_in_the_inode_is_refused() {
 fn what_btrfs_compresses_or_inlines_is_refused() {
     attempt("btrfs with compression", |setup| {
         setup.make_over_disk("mkfs.btrfs -q", 128, "compress-force", "on")?;
-        // Not on the disk yet when it is looked at.
+        // Not written to the disk yet when the command looks.
         setup.scratch.write("on/noise", noise(1_000_000));
         setup.hashes("--bypass-cache", "on/noise", &noise(1_000_000));
         setup.scratch.write("on/text", "compress me ".repeat(100_000));
         setup.refuses("on/text", "compressed");
         setup.scratch.write("on/tiny", "in the metadata");
         setup.refuses("on/tiny", "in the metadata");
-        // More extents than are asked for at once, and only then one that is compressed.
+        // The only compressed extent comes after the first batch of extents.
         let file = File::create_new(setup.scratch.join("on/sparse")).unwrap();
         (0..200).for_each(|i| file.write_all_at(&noise(4096), i * 8192).unwrap());
         setup.hashes(
@@ -173,8 +175,8 @@ fn what_btrfs_compresses_or_inlines_is_refused() {
     });
 }
 
-/// That `path`, on the device over `backing`, is hashed as that has it, not as the page cache does; and
-/// not at all when the device reads through a page cache itself.
+/// Checks that the hash of `path` follows the contents of `backing`, not those of the page cache;
+/// and that there is none if the device itself reads through a page cache.
 fn follows(
     setup: &Setup,
     device: &str,
@@ -232,12 +234,12 @@ fn a_change_below_the_page_cache_is_seen() {
 
 #[test]
 fn a_change_below_btrfs_is_seen() {
-    // With checksums, btrfs itself would see it.
+    // With checksums, btrfs itself would notice the change.
     attempt("a change below btrfs", |setup| {
         let engines = ["", "--engine io_uring --workers 1"];
         files_follow(setup, "mkfs.btrfs -q", 128, "nodatasum", &engines)
     });
-    // Where pages of the slots may not be there yet, btrfs reads through the page cache.
+    // btrfs falls back to the page cache if pages of the buffers do not exist yet.
     attempt("other engines on btrfs", |setup| {
         setup.make_over_disk("mkfs.btrfs -q", 128, "rw", "on")?;
         setup.write("on/file", &noise(100_000));

@@ -1,5 +1,5 @@
-//! Files that change while they are read: how is said apart from damage, and `--retry-changed` reads them
-//! again.
+//! Files that change while they are read: the message differs from that for damage, and
+//! `--retry-changed` reads them again.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,11 +12,11 @@ use crate::support::{Scratch, Watchdog, content, hex};
 
 const LEN: usize = 2 << 20;
 
-/// A run that takes a second for the first 2 MiB, so that something can happen meanwhile; standard output
-/// and standard error are its own.
+/// A run that takes a second for the first 2 MiB, so that the file can be changed meanwhile;
+/// standard output and standard error are pipes.
 fn start(scratch: &Scratch, args: &[&str]) -> (Child, Watchdog) {
     let mut command = scratch.command(args);
-    // Less for what comes after, and not in the page cache: it has to be read.
+    // Other files are smaller and not in the page cache, so they must be read.
     command.args(["--limit-rate=2MiB", "--block-size=64KiB"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
@@ -24,7 +24,7 @@ fn start(scratch: &Scratch, args: &[&str]) -> (Child, Watchdog) {
     (child, watchdog)
 }
 
-/// Waits until a process has a file open.
+/// Waits until a process has opened a file.
 fn wait_until_open(child: &Child, path: &PathBuf) {
     let end = Instant::now() + Duration::from_secs(60);
     let fds = format!("/proc/{}/fd", child.id());
@@ -32,7 +32,7 @@ fn wait_until_open(child: &Child, path: &PathBuf) {
         let links = fs::read_dir(&fds).into_iter().flatten().flatten();
         if links.map(|entry| fs::read_link(entry.path())).any(|link| link.is_ok_and(|l| l == *path))
         {
-            // Its first bytes are read now.
+            // Its first bytes are being read.
             thread::sleep(Duration::from_millis(100));
             return;
         }
@@ -66,7 +66,7 @@ const CHANGES: [(&str, Meddle, &str); 5] = [
     ),
 ];
 
-/// By itself, together with others, in a tree, and in a list.
+/// On its own, with other files, in a tree, and in a list.
 const FORMS: [&[&str]; 4] = [
     &["busy"],
     &[
@@ -156,7 +156,7 @@ fn a_file_that_changed_is_read_again() {
                 let args = [form, &["--retry-changed=3"]].concat();
                 let (child, _watchdog) = start(&scratch, &args);
                 wait_until_open(&child, &scratch.join("busy"));
-                // With the same content in the end: a list has it.
+                // With its old content at the end, as in the list.
                 scratch.write("new", content(LEN));
                 fs::rename(scratch.join("new"), scratch.join("busy")).unwrap();
                 let output = child.wait_with_output().unwrap();
@@ -192,7 +192,7 @@ fn a_file_that_never_rests_has_changed() {
             let start = Instant::now();
             let output = child.wait_with_output().unwrap();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
-            // Twice more, after 250 and 500 ms.
+            // Two retries, after 250 and 500 ms.
             assert!(start.elapsed() > Duration::from_millis(750));
             output
         });

@@ -1,8 +1,9 @@
-//! `--check`: what it accepts, what it says, and its exit status.
+//! `--check`: accepted formats, messages, and exit status.
 
+use crate::mounting::noise;
 use crate::support::{Scratch, content, hex};
 
-/// A scratch with files a, b and c, and the hashes of a and b.
+/// A directory with files a, b and c, and the hashes of a and b.
 fn files() -> (Scratch, String, String) {
     let scratch = Scratch::new();
     scratch.write("a", "aaa");
@@ -35,14 +36,14 @@ fn what_is_accepted() {
         scratch.run(&["-c", "--quiet", "list"]).expect(0, "", "");
         scratch.run(&["-c", "--status", "list"]).expect(0, "", "");
     }
-    // As b3sum: what is compared starts where --seek says.
+    // As in b3sum, the compared output starts at --seek.
     scratch.shell("$R --seek 7 a b > sought; $R --seek 7 -c sought").expect(
         0,
         "a: OK\nb: OK\n",
         "",
     );
     assert_eq!(scratch.run(&["-c", "sought"]).code, 1);
-    // A digest longer than the usual one.
+    // A longer digest than the default.
     scratch.shell("$R -l 100 a b > long; $R -c long").expect(0, "a: OK\nb: OK\n", "");
 }
 
@@ -71,7 +72,7 @@ fn what_fails_and_how_it_is_counted() {
     scratch.run(&["-c", "--quiet", "list"]).expect(1, &quiet, &format!("{malformed}{warnings}"));
     let status = format!("ringsum: gone: {gone}\nringsum: lost: {gone}\n");
     scratch.run(&["-c", "--status", "list"]).expect(1, "", &status);
-    // The other plurals.
+    // The other plural forms.
     let list = format!("{b}  a\n{a}  gone\n{a} x\nnonsense\n");
     scratch.write("list", list);
     let output = scratch.run(&["-c", "list"]);
@@ -102,9 +103,31 @@ fn malformed_lines_alone() {
     );
     let warning = "ringsum: WARNING: 2 lines are improperly formatted\n";
     scratch.run(&["-c", "--lenient", "list"]).expect(0, "a: OK\n", warning);
-    // The later of the two counts, as with other options that contradict each other.
+    // The last of two conflicting options wins.
     assert_eq!(scratch.run(&["-c", "--lenient", "--strict", "list"]).code, 1);
     assert_eq!(scratch.run(&["-c", "--strict", "--lenient", "list"]).code, 0);
+}
+
+/// A binary file that is given by mistake: its lines end at random newlines.
+#[test]
+fn a_binary_file_as_a_list_has_few_messages() {
+    let scratch = Scratch::new();
+    scratch.write("binary", noise(8 << 20));
+    for (args, messages) in [
+        (&["--check", "binary"][..], 13),
+        (&["--check", "--lenient", "binary"], 2),
+        (&["--check", "--status", "binary"], 1),
+        (&["--check", "--unordered", "--json", "binary"], 13),
+    ] {
+        let output = scratch.run(args);
+        assert_eq!((output.code, output.stdout()), (1, ""), "{args:?}: {}", output.stderr);
+        let lines: Vec<_> = output.stderr.lines().collect();
+        assert_eq!(lines.len(), messages, "{args:?}: {}", output.stderr);
+        assert!(lines.iter().all(|line| line.len() < 300), "{args:?}: {}", output.stderr);
+        let counted = |line: &&str| line.contains("more improperly formatted checksum lines;");
+        assert_eq!(lines.iter().filter(|line| counted(line)).count(), messages / 13, "{args:?}");
+        assert!(output.stderr.contains("no file was verified"), "{args:?}: {}", output.stderr);
+    }
 }
 
 #[test]
@@ -158,7 +181,7 @@ fn standard_input_has_one_reader() {
     let output = scratch.run_with(&["-c"], list.as_bytes());
     let why = "standard input can be read only once";
     assert_eq!((output.code, output.stdout()), (1, &*format!("-: FAILED ({why})\na: OK\n")));
-    // But a list elsewhere may name it.
+    // But a list in a file may name it.
     scratch.write("list", format!("{a}  -\n"));
     scratch.run_with(&["-c", "list"], b"aaa").expect(0, "-: OK\n", "");
 }
@@ -197,7 +220,7 @@ fn options_of_check_need_check() {
     }
 }
 
-/// A list of other digests of the same length: it is said what they may be.
+/// A list of other digests of the same length: a hint names the candidates.
 #[test]
 fn digests_that_all_differ_may_be_of_another_algorithm() {
     let folder = Scratch::new();
@@ -212,29 +235,29 @@ fn digests_that_all_differ_may_be_of_another_algorithm() {
     folder.run(&["--check", "list"]).expect(1, failed, &format!("{hint}{warning}"));
     folder.run(&["--check", "-a", "blake3", "list"]).expect(1, failed, warning);
     folder.run(&["--check", "-a", "sha256", "list"]).expect(0, "a: OK\nb: OK\n", "");
-    // A list of one line, as is published beside a file.
+    // A list of one line, as is often published next to a download.
     folder.write("one", list.lines().next().unwrap());
     let warning_of_one = "ringsum: WARNING: 1 computed checksum did NOT match\n";
     let said = format!("{}{warning_of_one}", hint.replace("list:", "one:"));
     folder.run(&["--check", "one"]).expect(1, "a: FAILED\n", &said);
-    // One of them matches: then that is what they are of.
+    // If one matches, the algorithm is right.
     let known = folder.run(&["a"]).stdout().to_owned();
     folder.write("list", known + &list);
     let warned = folder.run(&["--check", "list"]);
     warned.expect(1, &format!("a: OK\n{failed}"), warning);
-    // A name that speaks of digests of another length says nothing of these.
+    // A list's name that suggests another digest length is ignored.
     folder.write("md5sums", &list);
     folder.run(&["--check", "md5sums"]).expect(
         1,
         failed,
         &format!("{}{warning}", hint.replace("list:", "md5sums:")),
     );
-    // There is no other of that length.
+    // No other algorithm has this length.
     let long = folder.run(&["--length", "100", "b", "a"]).stdout().to_owned();
     let (b, a) = (&long[..200], &long[204..404]);
     folder.write("long", format!("{b}  a\n{a}  b\n"));
     folder.run(&["--check", "long"]).expect(1, failed, warning);
-    // The name of the list says it.
+    // The name of the list tells the algorithm.
     folder.write("SHA256SUMS", &list);
     folder.run(&["--check", "SHA256SUMS"]).expect(0, "a: OK\nb: OK\n", "");
 }

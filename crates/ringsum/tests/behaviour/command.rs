@@ -1,4 +1,4 @@
-//! Every option of the command, and the same bytes as b3sum's where that is installed.
+//! Every option of the command; the output is byte for byte that of b3sum, if that is installed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +33,7 @@ fn standard_input() {
     scratch.run_with(&["-"], b"from stdin").expect(0, &expected, "");
     let both = format!("{}  a\n{expected}", hex(b"hi\n"));
     scratch.run_with(&["a", "-"], b"from stdin").expect(0, &both, "");
-    // A file: from its start, from where it was left, and left at its end.
+    // A file on standard input is read from its current position to its end.
     scratch.write("large", content(2_000_000));
     let expected = format!("{}  -\n", hex(&content(2_000_000)));
     scratch.shell("$R < large").expect(0, &expected, "");
@@ -113,12 +113,12 @@ fn names_that_need_escapes_and_names_that_are_not_text() {
         let output = scratch.run_with(&[name], b"");
         assert_eq!((output.code, &*output.stderr), (0, ""), "{name:?}");
         assert_eq!(output.stdout, expected, "{name:?}");
-        // What was written can be checked, and is named as it was written.
+        // The output can be checked.
         let checked = scratch.run_with(&["--check"], &output.stdout);
         assert_eq!((checked.code, &*checked.stderr), (0, ""), "{name:?}");
         let listed = [&line[..at], &line[at + 6..line.len() - 1], b": OK\n"].concat();
         assert_eq!(checked.stdout, listed, "{name:?}");
-        // BSD-style, too.
+        // Also in BSD style.
         let tagged = scratch.run_with(&[OsStr::new("--tag"), name], b"");
         assert_eq!(scratch.run_with(&["-c", "--quiet"], &tagged.stdout).code, 0, "{name:?}");
     }
@@ -257,7 +257,7 @@ fn the_same_bytes_as_b3sum() {
             String::from_utf8_lossy(&theirs.stdout),
             "{line:?}"
         );
-        // An unusable command line is 2 here and sometimes 1 there.
+        // An unusable command line is always 2 here; in b3sum it is sometimes 1.
         assert_eq!(ours.code == 0, theirs.code == 0, "{line:?}");
     }
 }

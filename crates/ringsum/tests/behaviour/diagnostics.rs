@@ -1,5 +1,5 @@
-//! The look inside: `--stats` and `--trace` say what happened, on standard error and in a file, and
-//! change nothing else.
+//! Diagnostics: `--stats` and `--trace` report on standard error and to a file, and change nothing
+//! else.
 
 use std::fs;
 use std::time::Instant;
@@ -13,7 +13,7 @@ fn objects(stderr: &str) -> Vec<Value> {
     stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// What `docs/stats-format.md` promises of every object.
+/// Checks what `docs/stats-format.md` promises for every object.
 const FIELDS: [&str; 15] = [
     "bytes",
     "wall_ns",
@@ -79,7 +79,7 @@ fn stats_of_what_has_no_ring() {
     let bytes: Vec<_> = objects.iter().map(|object| object["bytes"].as_u64().unwrap()).collect();
     assert_eq!(bytes, [2, 11, 0, 13], "{}", output.stderr);
     assert_eq!(objects[1]["plan"]["engine"]["value"], "stream");
-    // Of the empty file nothing was read.
+    // Nothing was read of the empty file.
     assert!(objects[0]["latency_ns"].is_object() && objects[2]["latency_ns"].is_null());
     assert_eq!((&objects[2]["requests"], &objects[2]["in_flight"]), (&0.into(), &json!({})));
 }
@@ -102,7 +102,7 @@ fn stats_for_people_name_the_bottleneck() {
             assert!(output.stderr.contains(part), "{part:?} in {}", output.stderr);
         }
     }
-    // A check reads files together, and says what all of them took.
+    // A check reads files together, and reports their total.
     scratch.write("list", format!("{}  a\n", hex(&content(3_000_000))));
     let output = scratch.run(&["--check", "--stats", "list"]);
     assert_eq!((output.code, output.stdout()), (0, "a: OK\n"));
@@ -133,7 +133,7 @@ fn a_trace_has_every_read_and_every_block() {
     let output = scratch.run(&["--trace", "no/such/folder", "b"]);
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.starts_with("ringsum: no/such/folder: "), "{}", output.stderr);
-    // Nor is it written over anything but a trace.
+    // Only a trace is overwritten.
     for (line, why) in [
         (&["--trace", "a", "b"][..], "is not a trace"),
         (&["--trace", "b", "b"], "it is the same file as b"),
@@ -154,7 +154,8 @@ fn a_trace_has_every_read_and_every_block() {
     assert_eq!(output.code, 1, "a trace that could not be written is no success");
 }
 
-/// The least that the limit allows; how much longer it takes is the machine's business.
+/// The lower bound that the rate limit implies; there is no upper one, since the machine may be
+/// busy.
 #[test]
 fn a_limit_is_kept_over_all_files() {
     let scratch = Scratch::new();
@@ -164,7 +165,7 @@ fn a_limit_is_kept_over_all_files() {
     let start = Instant::now();
     let output = scratch.run(&[&["--limit-rate", "1M/s"][..], &names].concat());
     output.expect(0, &format!("{}  a\n", hex(&data)).repeat(4), "");
-    // The last need not wait for its own end.
+    // The last block has no delay after it.
     assert!(start.elapsed().as_secs_f64() >= 600_000.0 / f64::from(1 << 20), "too fast");
     for options in [&["--engine", "io_uring"][..], &["--workers", "3", "--engine", "pread"]] {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `docs/exit-status.md`: each line of its tables that needs no special setup.
+//! The tables of `docs/exit-status.md`: each row that needs no special setup.
 
 use crate::support::{Scratch, content, hex};
 

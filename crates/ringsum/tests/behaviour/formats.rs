@@ -1,4 +1,4 @@
-//! Lists of the tools that are installed: what they write is read, and what is written they read.
+//! Checksum files of other tools: `ringsum` reads theirs, and they read those of `ringsum`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,16 +9,16 @@ use ringsum::{Algorithm, Options, digest_bytes};
 
 use crate::support::{Output, Scratch, content, run, skip};
 
-/// Names that every tool writes as they are.
+/// Names that no tool escapes.
 const PLAIN: [&str; 7] = ["a", "two  spaces", "*star", " space", "com,ma", "a) = b", "a)= b"];
 
-/// Names that must be escaped, each in its own way.
+/// Names that tools escape, each in its own way.
 const ESCAPED: [&str; 5] = ["back\\slash", "new\nline", "\n\\n\\", "middle\rof", "\n"];
 
-/// Names that end as lines may.
+/// Names with characters that also end lines.
 const ENDS: [&str; 2] = ["end\r", "\r"];
 
-/// A scratch folder with files of all these names, each with its own content.
+/// A scratch directory with a file of each name, each with its own content.
 fn files(names: &[&str]) -> Scratch {
     let scratch = Scratch::new();
     for name in names {
@@ -36,7 +36,7 @@ fn digest_of(algorithm: Algorithm, name: &str) -> Vec<u8> {
     digest_bytes(&bytes_of(name), &options)[0].to_vec()
 }
 
-/// What a tool does in a folder; or `None`, and why is said, if it is not there.
+/// Runs a tool in a directory; prints why it is skipped and returns `None` if it is not installed.
 fn tool(scratch: &Scratch, command: &[&str], names: &[&str]) -> Option<Output> {
     let mut tool = Command::new(command[0]);
     match tool.arg("--version").output() {
@@ -51,7 +51,7 @@ fn tool(scratch: &Scratch, command: &[&str], names: &[&str]) -> Option<Output> {
     Some(run(&mut tool, b""))
 }
 
-/// Whether this version of a tool does not know an option, and says so.
+/// Whether this version of a tool rejects an option.
 fn lacks_option(command: &str, output: &Output) -> bool {
     const COMPLAINTS: [&str; 6] = [
         "unrecognized option",
@@ -69,7 +69,7 @@ fn lacks_option(command: &str, output: &Output) -> bool {
     lacks_it
 }
 
-/// Runs a tool over files, and expects its list to say what is in them.
+/// Runs a tool over files, and checks that `ringsum` reads its list.
 fn is_read(command: &str, algorithms: &[Algorithm], names: &[&[&str]]) {
     let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());
     let scratch = files(&names);
@@ -137,7 +137,7 @@ fn lists_of_b3sum_are_read() {
     for way in ["b3sum --", "b3sum --tag --", "b3sum -l 100 --"] {
         let algorithm = Algorithm::Blake3;
         match way.contains("100") {
-            // Longer digests: only whether the lines are read.
+            // Longer digests: only whether the lines can be parsed.
             true => {
                 let scratch = files(&PLAIN);
                 let words: Vec<_> = way.split(' ').collect();
@@ -163,7 +163,7 @@ fn lists_of_xxhsum_are_read() {
     ];
     for (option, algorithm) in algorithms {
         for way in ["", " --tag", " --tag --little-endian"] {
-            // Before 0.8.2 it escapes nothing.
+            // It escapes nothing before 0.8.2.
             is_read(&format!("xxhsum {option}{way}"), &[algorithm], &[&PLAIN, &["back\\slash"]]);
         }
     }
@@ -184,7 +184,7 @@ fn lists_of_openssl_are_read() {
     for (option, algorithm) in algorithms {
         let names: [&[&str]; 2] = [&PLAIN, &["back\\slash", "middle\rof"]];
         is_read(&format!("openssl dgst {option}"), &[algorithm], &names);
-        // This way it escapes newlines, and only those.
+        // In this mode it escapes newlines only.
         let names: [&[&str]; 3] = [&PLAIN, &["back\\slash", "middle\rof"], &["new\nline"]];
         is_read(&format!("openssl dgst -r {option}"), &[algorithm], &names);
     }
@@ -222,7 +222,7 @@ fn lists_of_rhash_are_read() {
     ];
     for (option, algorithm) in algorithms {
         for way in ["", "--bsd ", "--bsd --uppercase ", "--base64 ", "--bsd --base64 "] {
-            // A backslash is a slash for it.
+            // It takes a backslash for a slash.
             is_read(&format!("rhash {way}{option} --"), &[algorithm], &[&PLAIN]);
         }
     }
@@ -237,7 +237,8 @@ fn lists_of_hashdeep_are_read() {
     is_read("hashdeep -l --", &[Algorithm::Md5, Algorithm::Sha256], &names);
     is_read("hashdeep -l -c md5,sha1,sha256,tiger,whirlpool --", &all, &names);
     is_read("hashdeep -l -c tiger,sha1 --", &[Algorithm::Sha1], &names);
-    // The command is in a comment, so that a newline in one of its arguments is one in the list.
+    // The list has the command in a comment, so that a newline in an argument is a newline in the
+    // list.
     is_read("hashdeep -l -0 --", &[Algorithm::Md5, Algorithm::Sha256], &names);
     for (tool, algorithm) in [("md5deep", all[0]), ("sha1deep", all[1]), ("sha256deep", all[2])] {
         is_read(&format!("{tool} -l --"), &[algorithm], &names);
@@ -245,7 +246,7 @@ fn lists_of_hashdeep_are_read() {
     }
 }
 
-/// Writes a list as `ringsum` does, and has it checked.
+/// Writes a list with `ringsum`, and checks it with the tool.
 fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&str]]) {
     let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());
     let scratch = files(&names);
@@ -270,7 +271,7 @@ fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&st
 
 #[test]
 fn lists_are_read_by_the_tools() {
-    // Before 1.8 b3sum has no tags.
+    // b3sum has no tags before 1.8.
     let b3sum = tool(&Scratch::new(), &["b3sum", "--tag"], &[]);
     let b3sum_reads_tags = b3sum.is_some_and(|output| !lacks_option("b3sum --tag", &output));
     let escaping = [
@@ -286,7 +287,7 @@ fn lists_are_read_by_the_tools() {
     ];
     for (command, algorithm) in escaping {
         for style in [Style::Plain, Style::Tag] {
-            // Of tagged names, b3sum splits those with two spaces in them.
+            // b3sum splits tagged names that contain two spaces.
             let plain = match (command, style) {
                 ("b3sum -c", Style::Tag) if !b3sum_reads_tags => continue,
                 ("b3sum -c", Style::Tag) => &["a"][..],
@@ -298,7 +299,7 @@ fn lists_are_read_by_the_tools() {
     let cksum = "cksum -c --strict";
     is_accepted(cksum, Algorithm::Sha256, Style::Tag, &[&PLAIN, &ESCAPED, &ENDS]);
     is_accepted("shasum -c --strict", Algorithm::Sha1, Style::Plain, &[&PLAIN, &["new\nline"]]);
-    // Before 0.8.2 xxhsum turns no escapes back, and knows no prefix for XXH3.
+    // Before 0.8.2 xxhsum does not unescape, and has no prefix for XXH3.
     let xxh = [Algorithm::Xxh32, Algorithm::Xxh64, Algorithm::Xxh128, Algorithm::Xxh3];
     for algorithm in xxh {
         is_accepted("xxhsum -c --strict", algorithm, Style::Tag, &[&["a", "b"]]);

@@ -1,5 +1,5 @@
-//! Somebody else writes in the tree, or has made the list: links that appear where files were, and names that
-//! lead to devices and FIFOs.
+//! Threats from other users: a tree that is changed during the walk, and checksum files from
+//! strangers. Files turn into links, and names lead to devices and FIFOs.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -20,12 +20,13 @@ use crate::support::{Output, Scratch, Watchdog, hex, line, run, skip, skip_unles
 
 const SECRET: &[u8] = b"what is outside of the tree";
 
-/// Swaps two names for each other, in one step.
+/// Exchanges two names atomically.
 fn exchange(a: &Path, b: &Path) -> rustix::io::Result<()> {
     renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)
 }
 
-/// A tree `t` with `a`, `b` and `c/x`, and beside it `outside` with the same names and a secret in each.
+/// A tree `t` with `a`, `b` and `c/x`; beside it `outside` with the same names and a secret in each
+/// file.
 fn two_trees() -> Scratch {
     let scratch = Scratch::new();
     for (root, content) in [("t", &b"inside"[..]), ("outside", SECRET)] {
@@ -37,7 +38,8 @@ fn two_trees() -> Scratch {
     scratch
 }
 
-/// A lease on a file: who opens it waits until this is dropped, or the kernel loses patience (45 s).
+/// A lease on a file: a process that opens the file blocks until this is dropped, or the kernel
+/// breaks the lease (45 s).
 struct Lease(File);
 
 impl Lease {
@@ -51,7 +53,7 @@ impl Lease {
         if taken == 0 { Ok(Lease(file)) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// Whether somebody opens the file.
+    /// Whether a process is opening the file.
     fn is_wanted(&self) -> bool {
         // SAFETY: only a question.
         let held = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
@@ -59,7 +61,8 @@ impl Lease {
     }
 }
 
-/// Runs the command on the tree, and swaps what it has listed when it is about to open it.
+/// Runs the command on the tree, and exchanges entries that it has listed when it is about to open
+/// them.
 fn swapped_meanwhile(args: &[&str]) -> Option<Output> {
     let scratch = two_trees();
     let lease = match Lease::on(&scratch.join("t/a")) {
@@ -100,7 +103,7 @@ fn a_link_in_the_place_of_a_file_is_named_and_not_followed() {
         &["-r", "--index=index", "t"],
     ] {
         let Some(output) = swapped_meanwhile(args) else { return };
-        // The directory is open since it was listed, and so is what was in it then.
+        // The directory has been open since it was listed, so its old entries are found.
         let expected: Vec<_> =
             ["t/a", "t/c/x"].iter().flat_map(|name| line(b"inside", name.as_bytes())).collect();
         let said = "ringsum: t/b: replaced: it was listed as a regular file and is a symbolic \
@@ -110,14 +113,14 @@ fn a_link_in_the_place_of_a_file_is_named_and_not_followed() {
     }
 }
 
-/// For two seconds, directories and files are swapped for links and back, as fast as that goes.
+/// For two seconds, directories and files are exchanged for links and back, as fast as possible.
 #[test]
 fn no_race_leads_out_of_the_tree() {
     let scratch = two_trees();
     for (link, target) in [("link-b", "../outside/b"), ("link-c", "../outside/c")] {
         symlink(target, scratch.join("t").join(link)).unwrap();
     }
-    // More than one name to each, so that something is always in the midst of a swap.
+    // Several names for each, so that an exchange is always under way.
     for i in 0..20 {
         scratch.make_dir(format!("t/c/{i}"));
         scratch.make_dir(format!("outside/c/{i}"));
@@ -156,11 +159,11 @@ fn no_race_leads_out_of_the_tree() {
         stop.store(true, Ordering::Relaxed);
     });
     assert!(lines > 0);
-    // How often it is met depends on the machine; it is shown for who changes this.
+    // How often it happens depends on the machine; the number is for developers.
     println!("{lines} lines, {replaced} times replaced");
 }
 
-/// A tree so deep that its directories are closed and opened again, by several names at once.
+/// A tree so deep that its directories are closed and reopened, several names at a time.
 #[test]
 fn directories_are_opened_again_where_openat2_is_refused() {
     let scratch = Scratch::new();
@@ -182,14 +185,14 @@ fn directories_are_opened_again_where_openat2_is_refused() {
         refuse(&mut command, &[libc::SYS_openat2], errno);
         run(&mut command, b"")
     };
-    // Another error is told: so it is really asked for.
+    // Another error is reported, which shows that the call is made.
     assert_eq!(run_refused(libc::EACCES).code, 1);
     for errno in [libc::ENOSYS, libc::EPERM] {
         run_refused(errno).expect_bytes(0, &expected, "");
     }
 }
 
-/// Which of these are opened while `work` runs.
+/// Returns how often these paths are opened while `work` runs.
 fn opened(paths: &[&Path], work: impl FnOnce()) -> usize {
     let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
     let watcher = inotify::init(flags).unwrap();
@@ -202,7 +205,7 @@ fn opened(paths: &[&Path], work: impl FnOnce()) -> usize {
     std::iter::from_fn(|| events.next().ok().map(drop)).count()
 }
 
-/// What a list leads to is not opened, not even to look at it.
+/// Special files that a list names are not opened at all.
 #[test]
 fn a_check_file_opens_no_device_fifo_or_socket() {
     let scratch = Scratch::new();
@@ -212,7 +215,7 @@ fn a_check_file_opens_no_device_fifo_or_socket() {
     let hash = hex(b"");
     let mut kinds = vec![("fifo", "a FIFO"), ("socket", "a socket"), ("link", "a FIFO")];
     let mode = Mode::RUSR | Mode::WUSR;
-    // The same as /dev/null; and a loop device that nobody has.
+    // The same device as /dev/null, and an unused loop device.
     for (name, what, kind, number) in [
         ("char", "a character device", FileType::CharacterDevice, makedev(1, 3)),
         ("block", "a block device", FileType::BlockDevice, makedev(7, 200)),
@@ -237,7 +240,7 @@ fn a_check_file_opens_no_device_fifo_or_socket() {
         });
         assert_eq!(times, 0, "{way:?}");
     }
-    // That an opening would be seen.
+    // The watch does see an open.
     assert_eq!(
         opened(&paths[..1], || drop(File::options().read(true).write(true).open(paths[0]))),
         1
@@ -257,7 +260,7 @@ fn what_is_no_file_is_read_if_that_was_asked_for() {
     scratch.write("names", "fifo\n");
     written("--files-from names --allow-special").expect(0, &hashed, "");
     written("-r fifo --allow-special").expect(0, &hashed, "");
-    // What the command line names is meant.
+    // Names on the command line are explicit.
     scratch.write("none", "");
     written("--files-from none fifo").expect(0, &hashed, "");
     let skipped = "ringsum: fifo: skipped: it is a FIFO (--allow-special reads it)\n";
@@ -265,7 +268,7 @@ fn what_is_no_file_is_read_if_that_was_asked_for() {
     scratch.run(&["-r", "fifo"]).expect(0, "", skipped);
 }
 
-/// A file that is swapped for a FIFO after the look at it does not hang the check.
+/// A file that is exchanged for a FIFO after its `stat` does not hang the check.
 #[test]
 fn no_race_hangs_a_check() {
     let scratch = Scratch::new();
@@ -287,7 +290,7 @@ fn no_race_hangs_a_check() {
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until {
             for way in ["--workers=1", "--quiet", "--retry-changed=1"] {
-                // (The watchdog ends what hangs, and then there is no exit status.)
+                // (If it hangs, the watchdog kills it, and there is no exit status.)
                 let output = scratch.run(&["--check", "--warn", way, "list"]);
                 told.push(output);
             }

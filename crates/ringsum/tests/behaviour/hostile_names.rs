@@ -1,4 +1,4 @@
-//! Names, and all else that comes from files, reach a terminal without anything that it acts on, in every mode.
+//! Escape sequences in names and in other data from files never reach a terminal, in any mode.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,19 +9,19 @@ use std::os::unix::process::CommandExt;
 use crate::support::{Scratch, content, hex, run};
 use crate::terminal::bytes_on_terminal;
 
-/// A title, a colour, a bell, a backspace, a delete, C1 controls as UTF-8 and as a byte, text that runs backwards,
-/// characters without width, a tag, a line separator, and lines of their own.
+/// A title, a colour, a bell, a backspace, a delete, C1 controls as UTF-8 and as a byte,
+/// right-to-left text, zero-width characters, a tag, a line separator, and newlines.
 const HOSTILE: &[u8] = b"h\x1b]0;t\x07\x1b[31m\x08\x7f\xc2\x9b[32m\xc2\x85\x9b\xe2\x80\xae\xe2\x80\x8b\xef\xbb\xbf\xc2\xad\
                          \xf3\xa0\x81\x81\xe2\x80\xa8\n\rringsum: x\t";
 
-/// What the bar itself writes: it goes to the start of the line, erases it, and goes up.
+/// Control sequences of the progress bar: carriage return, erase line, cursor up.
 const OF_THE_BAR: [&[u8]; 4] = [b"\r", b"\x1b[2K", b"\x1b[1A", b"\x1b[1B"];
 
 fn hostile(before: &str) -> OsString {
     OsString::from_vec([before.as_bytes(), HOSTILE].concat())
 }
 
-/// What a terminal would act on, or not show.
+/// Characters that a terminal acts on, or does not show.
 fn tricks(mut shown: &[u8], own: &[&[u8]]) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = Vec::new();
@@ -68,7 +68,7 @@ fn everything_hostile() -> Scratch {
     scratch
 }
 
-/// Lists with names, lines and words of every kind.
+/// Lists with all kinds of names, lines and tags.
 fn lists(scratch: &Scratch) {
     let name = hostile("");
     let sums = run(&mut scratch.command(&[name.as_os_str(), &hostile("long")]), b"").stdout;
@@ -97,7 +97,7 @@ fn lists(scratch: &Scratch) {
     scratch.write(hostile("no_database"), content(200));
 }
 
-/// Runs the command with these words; `~` in a word stands for the hostile name.
+/// Runs the command with these arguments; `~` in one stands for the hostile name.
 fn shown(scratch: &Scratch, words: &str) -> Vec<u8> {
     let word = |word: &str| {
         let parts: Vec<_> = word.split('~').map(str::as_bytes).collect();
@@ -106,7 +106,7 @@ fn shown(scratch: &Scratch, words: &str) -> Vec<u8> {
     let args: Vec<_> = words.split(' ').filter(|word| !word.is_empty()).map(word).collect();
     let mut command = scratch.command(&args);
     if words.contains("--tag") {
-        // By whatever name it is called.
+        // Under every applet name.
         command.arg0(hostile(""));
     }
     bytes_on_terminal(command)
@@ -145,7 +145,7 @@ fn no_mode_lets_a_name_act_on_a_terminal() {
         let text = String::from_utf8_lossy(&shown);
         escaped += usize::from(text.contains("u{202e}") || text.contains("u202e"));
     }
-    // The name was met nearly everywhere.
+    // The name was printed nearly everywhere.
     assert!(escaped > 60, "only {escaped}");
 }
 

@@ -1,8 +1,9 @@
-//! `--index`: what did not change is not read again, what did is, and nothing that happens to the index
+//! `--index`: unchanged files are not read again, changed ones are, and no damage to the index
 //! makes a wrong line.
 
+use std::collections::HashSet;
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::mounting::{attempt, noise};
 use crate::stopping::{make_fifos, open_to_write};
 use crate::support::{Output, Scratch, Watchdog, content, files_below, hex, line, lines_below};
 
-/// A file is remembered if it was left alone for so long before it is read.
+/// How long a file must be unchanged before its hash is recorded.
 const SETTLED: Duration = Duration::from_millis(2100);
 
 fn settle() {
@@ -44,7 +45,7 @@ fn bytes_below(scratch: &Scratch) -> u64 {
     files_below(&scratch.join("t")).values().map(|content| content.len() as u64).sum()
 }
 
-/// Runs with the index; returns what was left, and how many bytes were read.
+/// Runs with the index; returns the output and the number of bytes that were read.
 fn indexed(scratch: &Scratch, args: &[&str]) -> (Output, u64) {
     let mut output = scratch.run(&[&["--index=index", "--stats=json"], args].concat());
     let said = output.stderr.trim_end();
@@ -55,7 +56,7 @@ fn indexed(scratch: &Scratch, args: &[&str]) -> (Output, u64) {
     (output, stats["bytes"].as_u64().unwrap())
 }
 
-/// That the tree is printed as it is, and so many bytes of it are read.
+/// Checks that the tree is printed correctly, and that this many bytes of it are read.
 #[track_caller]
 fn expect_read(scratch: &Scratch, args: &[&str], bytes: u64) {
     let (output, read) = indexed(scratch, &[&["-r", "t"], args].concat());
@@ -73,7 +74,7 @@ fn what_did_not_change_is_not_read_again() {
         expect_read(&scratch, way, 0);
     }
     assert_eq!(fs::read(scratch.join("index")).unwrap(), before, "nothing was to be written");
-    // By other names.
+    // The same tree by other names.
     let root = scratch.join("t");
     for shown in ["./t", "t/sub/..", root.to_str().unwrap()] {
         let (output, read) = indexed(&scratch, &["-r", shown]);
@@ -94,7 +95,7 @@ fn what_did_not_change_is_not_read_again() {
     assert_eq!(read, 0, "objects");
 }
 
-/// With these options each file is read by itself, and they are known all the same.
+/// With these options each file is read on its own; the index is used all the same.
 #[test]
 fn what_is_read_alone_is_not_read_again_either() {
     let scratch = tree();
@@ -105,7 +106,7 @@ fn what_is_read_alone_is_not_read_again_either() {
     }
 }
 
-/// Gives a file the times that another one has.
+/// Copies the modification time of a file to another one.
 fn copy_times(from: &Path, to: &Path) {
     let metadata = from.metadata().unwrap();
     let times = fs::FileTimes::new().set_modified(metadata.modified().unwrap());
@@ -119,14 +120,14 @@ fn what_changed_is_read_again() {
     copy_times(&scratch.join("t/4096"), &scratch.join("other"));
     settle();
     expect_read(&scratch, &[], bytes_below(&scratch));
-    // Other bytes, with the same length and the same time; and in its place, another file with both.
+    // Other contents with the same length and time: written in place, and by a rename.
     let in_place = scratch.join("t/sub/100000");
     let modified = in_place.metadata().unwrap().modified().unwrap();
     let file = File::options().write(true).open(&in_place).unwrap();
     file.write_all_at(b"changed", 50_000).unwrap();
     file.set_times(fs::FileTimes::new().set_modified(modified)).unwrap();
     fs::rename(scratch.join("other"), scratch.join("t/4096")).unwrap();
-    // Longer; only with other permissions; new; gone; at another place.
+    // Appended to; other permissions; new; removed; moved.
     File::options().append(true).open(scratch.join("t/sub/1")).unwrap().write_all(b"more").unwrap();
     fs::set_permissions(scratch.join("t/1048576"), Permissions::from_mode(0o600)).unwrap();
     scratch.write("t/new", "new");
@@ -134,18 +135,18 @@ fn what_changed_is_read_again() {
     fs::rename(scratch.join("t/sub/sub/600000"), scratch.join("t/moved")).unwrap();
     let changed = 100_000 + 4096 + 5 + (1 << 20) + 3 + 600_000;
     expect_read(&scratch, &[], changed);
-    // They were too new to be remembered.
+    // They were too new to be recorded.
     settle();
     expect_read(&scratch, &[], changed);
     expect_read(&scratch, &[], 0);
 }
 
-/// That a file is not remembered that may still change without its times showing it.
+/// A file that could still change without a new ctime is not recorded.
 #[test]
 fn what_is_new_is_not_remembered() {
     let scratch = Scratch::new();
     scratch.make_dir("t");
-    // A machine that stands still for two seconds shows nothing.
+    // On a machine that stalls for two seconds, the test shows nothing.
     let shown = (0..20).any(|round| {
         let began = Instant::now();
         scratch.write("t/file", content(1000 + round));
@@ -162,7 +163,7 @@ fn what_is_new_is_not_remembered() {
     expect_read(&scratch, &[], 0);
 }
 
-/// Written over in place again and again, with the same length and the same time.
+/// A file is overwritten again and again, with the same length and mtime.
 #[test]
 fn no_change_is_too_quick() {
     let scratch = Scratch::new();
@@ -211,12 +212,12 @@ fn other_bytes_under_the_same_times_are_corrupt() {
         settle();
         let before = lines_below(&setup.scratch.join("on"), "on");
         setup.scratch.run(&["-r", "--index=index", "on"]).expect_bytes(0, &before, "");
-        setup.take_down()?;
+        setup.undo_all()?;
         let bad = setup.change(&noise(100_000));
         let device = setup.attach("backing", "off")?;
         setup.mount(&format!("mount {device}"))?;
         assert!(fs::read(setup.scratch.join("on/100000")).unwrap() == bad, "nothing was changed");
-        // Not read, and so not seen.
+        // The file is not read, so the damage is not noticed.
         let (output, read) = indexed(&setup.scratch, &["-r", "on"]);
         output.expect_bytes(0, &before, "");
         assert_eq!(read, 0);
@@ -226,7 +227,7 @@ fn other_bytes_under_the_same_times_are_corrupt() {
                     size and times do not\n\
                     ringsum: index: 1 unchanged, 0 changed, 0 new, 0 gone, 1 corrupt\n\
                     ringsum: 1 file failed\n";
-        // The second time, too: what it should be stays known.
+        // Also the second time: the recorded hash stays.
         for _ in 0..2 {
             setup.scratch.run(&verify).expect_bytes(1, &good, said);
         }
@@ -246,7 +247,7 @@ fn a_tree_with_something_corrupt_has_no_digest() {
         setup.write("on/other", b"other");
         settle();
         assert_eq!(setup.scratch.run(&["-r", "--index=index", "on"]).code, 0);
-        setup.take_down()?;
+        setup.undo_all()?;
         setup.change(&noise(5000));
         let device = setup.attach("backing", "off")?;
         setup.mount(&format!("mount {device}"))?;
@@ -277,7 +278,7 @@ fn what_a_run_does_not_see_is_not_forgotten() {
     scratch.run(&["-r", "--index=shared/index", "t/sub/sub"]);
     scratch.run(&["--index=shared/index", "t/0"]);
     assert_eq!(read_by_all(&args), 0);
-    // Nor what it may not see.
+    // Nor files that it has no permission to see.
     let sub = scratch.join("t/sub");
     if let Some(mut command) = scratch.unprivileged(&args) {
         fs::set_permissions(&sub, Permissions::from_mode(0o0)).unwrap();
@@ -302,7 +303,7 @@ fn an_index_that_cannot_be_written_is_read() {
     let Some(mut command) = scratch.unprivileged(&args) else { return };
     let output = crate::support::run(&mut command, b"");
     output.expect_bytes(0, &lines_below(&scratch.join("t"), "t"), "");
-    // What is new is still hashed, but cannot be remembered.
+    // A new file is hashed, but cannot be recorded.
     scratch.write("t/new", "new");
     settle();
     let Some(mut command) = scratch.unprivileged(&args) else { return };
@@ -313,12 +314,12 @@ fn an_index_that_cannot_be_written_is_read() {
     assert!(output.stderr.contains("cannot write index fixed/index"), "{}", output.stderr);
 }
 
-/// What a run leaves in the folder of its index: the files and what is in them.
+/// The files in the directory of the index, with their contents.
 fn in_folder(scratch: &Scratch) -> Vec<(Vec<u8>, Vec<u8>)> {
     files_below(&scratch.join("i")).into_iter().collect()
 }
 
-/// That an index is refused, with a reason, and not touched; that nothing is hashed.
+/// Checks that an index is refused with a reason and left untouched, and that nothing is hashed.
 #[track_caller]
 fn expect_refused(scratch: &Scratch, index: &str, why: &str) {
     let before = in_folder(scratch);
@@ -359,7 +360,7 @@ fn what_is_no_index_is_refused_and_not_touched() {
     for (index, why) in cases {
         expect_refused(&scratch, index, why);
     }
-    // These are names like others.
+    // These have no special meaning.
     for index in [":memory:", "file:x?mode=memory", "i/empty"] {
         if index == "i/empty" {
             scratch.write(index, "");
@@ -371,7 +372,7 @@ fn what_is_no_index_is_refused_and_not_touched() {
     assert!(scratch.join(":memory:").is_file() && scratch.join("file:x?mode=memory").is_file());
 }
 
-/// An index `i/index` of so many files, and its bytes.
+/// An index `i/index` of this many files, and its bytes.
 fn filled(files: usize) -> (Scratch, Vec<u8>) {
     let scratch = Scratch::new();
     scratch.make_dir("t");
@@ -383,7 +384,7 @@ fn filled(files: usize) -> (Scratch, Vec<u8>) {
     (scratch, bytes)
 }
 
-/// That an index is called damaged, that it is not written to, and that no line is wrong.
+/// Checks that an index is reported as damaged and not written to, and that no line is wrong.
 #[track_caller]
 fn expect_damaged(scratch: &Scratch, case: &str) {
     let before = in_folder(scratch);
@@ -441,7 +442,7 @@ fn a_small_index_that_was_cut_off_is_damage() {
     }
 }
 
-/// Whatever bit is flipped: no wrong line, no crash, and what is noticed is said.
+/// Whatever bit is flipped: no wrong line and no crash; damage that is noticed is reported.
 #[test]
 fn damage_anywhere_makes_no_wrong_line() {
     let (scratch, bytes) = filled(300);
@@ -449,7 +450,7 @@ fn damage_anywhere_makes_no_wrong_line() {
     let mut noticed = 0;
     for i in 0..60_usize {
         let mut damaged = bytes.clone();
-        // Many in the header, and some everywhere.
+        // Many in the header, some everywhere else.
         let at = if i < 20 { i * 5 } else { i * 7919 * 13 % bytes.len() };
         damaged[at] ^= 1 << (i % 8);
         scratch.write("i/index", &damaged);
@@ -469,7 +470,7 @@ fn damage_anywhere_makes_no_wrong_line() {
     assert!(noticed > 10, "only {noticed} were noticed");
 }
 
-/// A run that is under way, and is killed after a while if it is not over by then. Returns whether it was.
+/// Kills a running command after a while. Returns false if it had ended by then.
 fn kill_after(mut child: Child, time: Duration) -> bool {
     use std::os::unix::process::ExitStatusExt;
     thread::sleep(time);
@@ -493,16 +494,16 @@ fn a_run_that_is_killed_leaves_nothing_wrong() {
     assert_eq!(scratch.run(&args).code, 0);
     let whole = began.elapsed();
     let mut killed = 0;
-    for round in 0..100_u32 {
-        // One that is being made, one that is there, and one that has something to be taken out.
+    for round in 0..45_u32 {
+        // An index that is being created, an existing one, and one with rows to remove.
         if round % 3 == 0 {
             fs::remove_file(scratch.join("index")).unwrap();
         }
         for i in 0..3 {
             scratch.write(format!("t/{}", (round * 7 + i * 101) % 300), format!("{round} {i}"));
         }
-        // As random as the rest of the machine: some time between the start and the end.
-        let time = whole * (round * 37 % 100) / 100;
+        // A different time in each round, between the start and the end of a run.
+        let time = whole * (round * 37 % 45) / 45;
         killed += u32::from(kill_after(start(&scratch, &args), time));
         let output = scratch.run(&args);
         output.expect_bytes(0, &lines_below(&scratch.join("t"), "t"), "");
@@ -546,13 +547,78 @@ fn two_runs_at_once_share_an_index() {
     expect_read(&scratch, &[], 0);
 }
 
-/// What was printed before Ctrl-C need not be read again.
+/// More files than the changes that are written together.
+const MANY: usize = 10_000;
+
+/// Another process has locked the index during a whole run, as a backup of it might: the run neither waits
+/// for the lock nor loses a line.
+#[test]
+fn a_locked_index_holds_up_no_line() {
+    let scratch = Scratch::new();
+    scratch.make_dir("t");
+    (0..MANY).for_each(|i| drop(scratch.write(format!("t/{i}"), "x")));
+    let expected = lines_below(&scratch.join("t"), "t");
+    settle();
+    // One index with hardly a row, and one with all of them, of which a run under a lock can read none.
+    scratch.run(&["--index=empty", "t/0"]).expect_bytes(0, &line(b"x", b"t/0"), "");
+    scratch.run(&["-r", "t", "--index=full"]).expect_bytes(0, &expected, "");
+    thread::scope(|scope| {
+        scope.spawn(|| under_a_lock(&scratch, "empty", &expected));
+        under_a_lock(&scratch, "full", &expected);
+    });
+    // The records that could not be read are unchanged.
+    let said = format!("ringsum: index: {MANY} unchanged, 0 changed, 0 new, 0 gone, 0 corrupt\n");
+    let args = ["-r", "t", "--index=full", "--verify-index"];
+    scratch.run(&args).expect_bytes(0, &expected, &said);
+}
+
+fn under_a_lock(scratch: &Scratch, index: &str, expected: &[u8]) {
+    let lock = Connection::open(scratch.join(index)).unwrap();
+    lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let option = format!("--index={index}");
+    let args = ["-r", "t", &option];
+    let said = format!(
+        "ringsum: warning: another process has locked the index: {MANY} files were hashed without \
+         it, and {MANY} changes, which it may already have, were not stored\n"
+    );
+    scratch.run(&args).expect_bytes(0, expected, &said);
+    let output = scratch.run(&[&args[..], &["--verify-index"]].concat());
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    assert!(output.stdout == expected, "{index}: some lines are missing");
+    assert!(output.stderr.contains("another process has locked it"), "{}", output.stderr);
+    // Ctrl-C. (With -r, FIFOs are read only with --allow-special.)
+    let fifos = ["one", "two"].map(|name| format!("{index}-{name}"));
+    let [one, two] = fifos.each_ref().map(|name| &**name);
+    make_fifos(scratch, &[one, two]);
+    let mut command = scratch.command(&[&args[..], &["--allow-special", one, two]].concat());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
+    let mut stdout = child.stdout.take().unwrap();
+    let lines = thread::spawn(move || {
+        let mut lines = Vec::new();
+        stdout.read_to_end(&mut lines).map(|_| lines).unwrap()
+    });
+    open_to_write(scratch, one, &mut child).write_all(b"first").unwrap();
+    // FIFOs are read one after another, in order: the first is finished now.
+    let _two = open_to_write(scratch, two, &mut child);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let lines = lines.join().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let first = line(b"first", one.as_bytes());
+    let right: HashSet<_> = expected.split_inclusive(|byte| *byte == b'\n').collect();
+    let (found, other): (Vec<&[u8]>, Vec<_>) =
+        lines.split_inclusive(|byte| *byte == b'\n').partition(|line| right.contains(line));
+    assert_eq!(other, [&first[..]], "{index}: beside {} lines of the tree", found.len());
+}
+
+/// Files whose lines were printed before Ctrl-C are not read again.
 #[test]
 fn a_run_that_is_interrupted_remembers_what_it_finished() {
     let scratch = tree();
     make_fifos(&scratch, &["one", "two"]);
     settle();
-    // By their names: with -r, FIFOs are left out.
+    // By name, since -r skips FIFOs.
     let names: Vec<_> = files_below(&scratch.join("t"))
         .into_keys()
         .map(|path| String::from_utf8([b"t/", &path[..]].concat()).unwrap())

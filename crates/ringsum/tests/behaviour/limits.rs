@@ -1,5 +1,5 @@
-//! What bounds what: memory, descriptors and threads, whatever there is to read. `docs/limits.md` has the numbers
-//! that were measured with a release build, and how.
+//! Limits on memory, descriptors and threads, with any input. `docs/limits.md` has numbers measured
+//! with a release build.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Scratch, Watchdog, content, hex, lines_below, skip};
 
-/// The most that was seen of a process while it ran.
+/// Peak resources of a process.
 #[derive(Debug, Default, Clone, Copy)]
 struct Peaks {
     rss_kib: u64,
@@ -30,7 +30,7 @@ impl Peaks {
             line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
         };
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return };
-        // Until it is this program, it is a copy of the test.
+        // Before exec, it is a copy of the test.
         if !status.starts_with("Name:\tringsum\n") {
             return;
         }
@@ -48,7 +48,7 @@ struct Ran {
     peaks: Peaks,
 }
 
-/// Runs a command to its end, or sends it SIGINT after a while, and looks at it all the time.
+/// Runs a command to its end, or sends it SIGINT after a while; samples its resources all the time.
 fn watched(command: &mut Command, stdin: Stdio, interrupt_after: Option<Duration>) -> Ran {
     let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("the command starts");
@@ -97,8 +97,8 @@ fn sparse(path: &Path, bytes: u64) -> PathBuf {
     path.to_owned()
 }
 
-/// What a debug build of the program takes besides the memory that it is allowed: more code than a release
-/// build has, most of it never touched.
+/// Memory of a debug build beyond its limit: it has more code than a release build, most of it
+/// never used.
 const DEBUG_KIB: u64 = 8 << 10;
 
 fn at_most(ran: &Ran, mib: u64) {
@@ -111,7 +111,7 @@ fn at_most(ran: &Ran, mib: u64) {
 fn a_line_of_1_gib_is_not_kept() {
     let scratch = Scratch::new();
     scratch.write("a", "a");
-    // A line of NULs, and a good one after it.
+    // A line of NULs, and a valid one after it.
     let list = sparse(&scratch.join("list"), 1 << 30);
     let mut file = fs::File::options().append(true).open(&list).unwrap();
     write!(file, "\n{}  a\n", hex(b"a")).unwrap();
@@ -120,7 +120,7 @@ fn a_line_of_1_gib_is_not_kept() {
     assert!(ran.stderr.contains("list: 1: improperly formatted"), "{}", ran.stderr);
     assert!(ran.stderr.contains("longer than 1048576"), "{}", ran.stderr);
     at_most(&ran, 16);
-    // NULs end lines here, and all are empty.
+    // NUL ends a name here, so all names are empty.
     let ran = to_the_end(&mut scratch.command(&["--files-from", "list"]));
     assert_eq!((ran.code, &*ran.stdout), (1, &b""[..]), "{}", ran.stderr);
     assert!(ran.stderr.contains("longer than 1 MiB"), "{}", ran.stderr);
@@ -139,7 +139,7 @@ fn a_line_of_1_gib_is_not_kept() {
     at_most(&ran, 16);
 }
 
-/// Braces in each other are calls in each other, in what reads globs.
+/// Nested braces are nested calls in the parser of globs.
 #[test]
 fn rules_do_not_end_the_process() {
     let scratch = Scratch::new();
@@ -179,7 +179,7 @@ fn lists_without_an_end_take_no_memory() {
     }
 }
 
-/// 16,384 tasks may wait for their turn, and 4,096 names be looked at ahead: with names of 1 MiB that would
+/// 16,384 jobs may be pending, and 4,096 names be looked up ahead: with names of 1 MiB that would
 /// be 60 GiB.
 #[test]
 fn names_count_with_their_bytes() {
@@ -255,14 +255,14 @@ fn a_huge_file_takes_no_more_than_it_may() {
     ] {
         let mut command = scratch.command(args);
         let ran = watched(command.arg("huge"), Stdio::null(), Some(Duration::from_secs(2)));
-        // A run over one file ends by the signal itself.
+        // A run over one file leaves SIGINT to the kernel.
         let code = if args.contains(&"-r") { 130 } else { -1 };
         assert_eq!((ran.code, &*ran.stdout), (code, &b""[..]), "2^{log2} {args:?} {}", ran.stderr);
         at_most(&ran, 8);
     }
 }
 
-/// So many files, each in a directory with 999 others; by a variable of the environment more.
+/// Number of files, 1,000 in each directory; an environment variable sets a higher one.
 fn files() -> usize {
     std::env::var("LIMITS_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(5000)
 }
@@ -303,7 +303,7 @@ fn many_files_take_no_more_than_they_may() {
     }
 }
 
-/// A directory that does not fit into the memory is read in several passes.
+/// A directory that does not fit into memory is read in several passes.
 #[test]
 fn one_large_directory_takes_no_more_than_it_may() {
     let scratch = Scratch::new();
@@ -324,13 +324,13 @@ fn one_large_directory_takes_no_more_than_it_may() {
     at_most(&ran, 8);
 }
 
-/// How many directories are in each other; a variable of the environment says otherwise. (A debug build takes a
-/// minute and more for 10,000.)
+/// Number of nested directories; an environment variable sets another. (A debug build takes over a
+/// minute for 10,000.)
 fn levels() -> usize {
     std::env::var("LIMITS_LEVELS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500)
 }
 
-/// Makes directories in each other, with a file in each.
+/// Makes nested directories with a file in each.
 fn deep(root: &Path, levels: usize) {
     let mut at = rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     for _ in 0..levels {
@@ -341,7 +341,7 @@ fn deep(root: &Path, levels: usize) {
     }
 }
 
-/// Removes what [`deep`] made: `remove_dir_all` of the standard library recurses.
+/// Removes the directories of [`deep`]: `remove_dir_all` of the standard library recurses.
 struct Deep<'a>(&'a Path);
 
 impl Drop for Deep<'_> {
@@ -372,7 +372,7 @@ fn directories_in_each_other_take_few_descriptors() {
         assert!(stdout == one, "{descriptors}: other lines");
         at_most(&ran, if args.is_empty() { 64 } else { 24 });
     }
-    // The kernel accepts no path of more than 4,096 bytes: they are opened directory by directory.
+    // The kernel accepts no path of more than 4,096 bytes: directories are opened one at a time.
     scratch.write("sums", &one);
     let ran = to_the_end(&mut scratch.command(&["-c", "--quiet", "sums"]));
     assert_eq!((ran.code, ran.stdout.len(), &*ran.stderr), (0, 0, ""));
@@ -396,7 +396,7 @@ fn limit(command: &mut Command, what: libc::__rlimit_resource_t, most: u64) {
     }
 }
 
-/// Many directories, many files, and some that are large: out of the page cache.
+/// Many directories and files, some of them large, and none in the page cache.
 fn wide(scratch: &Scratch) -> Vec<u8> {
     let large = content(9_000_000);
     for directory in 0..40 {
@@ -410,7 +410,7 @@ fn wide(scratch: &Scratch) -> Vec<u8> {
             scratch.write(format!("tree/{directory}/large"), &large);
         }
     }
-    // What is not on the disk cannot leave the page cache.
+    // Dirty pages cannot be dropped from the page cache.
     rustix::fs::sync();
     lines_below(&scratch.join("tree"), "tree")
 }
@@ -453,7 +453,7 @@ fn descriptors_and_threads_are_bounded() {
             let what = format!("{descriptors} {args:?} cold: {is_cold}, {:?}", ran.peaks);
             assert_eq!((ran.code, &*ran.stderr), (0, ""), "{what}");
             assert!(ran.stdout == expected, "{what}: other lines");
-            // (While they are counted, some are closed and others opened.)
+            // (Descriptors are closed and opened while they are counted.)
             let slack = 4;
             assert!(ran.peaks.descriptors <= descriptors + slack, "{what}");
             assert!(ran.peaks.threads <= threads, "{what}");
@@ -461,7 +461,7 @@ fn descriptors_and_threads_are_bounded() {
     }
 }
 
-/// (Each waited 2 s, and the watchdog has no patience for that.)
+/// (If each waited 2 s, the watchdog would end the run.)
 #[test]
 fn directories_for_which_there_is_no_descriptor_do_not_each_wait() {
     let scratch = Scratch::new();
@@ -469,7 +469,7 @@ fn directories_for_which_there_is_no_descriptor_do_not_each_wait() {
         scratch.make_dir(format!("tree/{n}"));
         scratch.write(format!("tree/{n}/file"), "content");
     }
-    // Three are left.
+    // Three descriptors are left.
     let script = "ulimit -n 10; exec 3<&0 4<&0 5<&0 6<&0; exec \"$0\" -r tree";
     let ringsum = scratch.command(&[""; 0]);
     let mut command = Command::new("sh");
@@ -489,7 +489,7 @@ fn as_many_threads_as_can_be_had_do_all_the_work() {
         for args in [&["-r", "tree"][..], &["-c", "--quiet", "sums"], &["tree/0/large"]] {
             cool(&scratch.join("tree"));
             let Some(mut command) = scratch.unprivileged(args) else { return };
-            // A user whom nothing else runs as.
+            // A user without other processes.
             if rustix::process::geteuid().is_root() {
                 command.uid(65_531);
             }
@@ -502,11 +502,11 @@ fn as_many_threads_as_can_be_had_do_all_the_work() {
     }
 }
 
-/// A control group, removed when this goes.
+/// A control group, removed on drop.
 struct Group(PathBuf);
 
 impl Group {
-    /// With a limit, under version 2, or version 1 of the controller.
+    /// With a limit, in version 2, or in version 1 of the controller.
     fn new(controller: &str, files: [&str; 2], limit: u64) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         for line in mounts.lines() {
@@ -541,7 +541,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty as soon as the kernel has done with its last process.
+        // It is empty once the kernel has reaped its last process.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -578,8 +578,8 @@ fn a_control_group_with_64_mib_is_enough() {
     }
 }
 
-/// More files than the reorder buffer holds, behind large ones that are not in the page cache: those wait
-/// for other threads, and all others for them.
+/// More files than the reorder buffer holds, after large ones that are not cached: those are left
+/// to other threads, and all others wait for them.
 fn crowded(scratch: &Scratch) -> Vec<u8> {
     for large in 0..3 {
         scratch.make_dir("tree");
@@ -604,26 +604,32 @@ fn cool_large(scratch: &Scratch) {
     }
 }
 
-/// The ways of [`crowded`], each with what it prints.
+/// Command lines for the tree of [`crowded`].
 const CROWDED: [&[&str]; 3] =
     [&["-r", "tree"], &["-c", "--quiet", "sums"], &["--memory", "16M", "-r", "tree"]];
 
+/// (One test, since it takes a while to make the tree.)
 #[test]
-fn a_run_with_few_threads_comes_to_its_end() {
+fn a_run_with_few_threads_or_little_address_space_comes_to_its_end() {
     let scratch = Scratch::new();
     let expected = crowded(&scratch);
-    for most in 1..=20 {
-        // Two of the three, by turns.
+    with_little_address_space(&scratch, &expected);
+    with_few_threads(&scratch, &expected);
+}
+
+fn with_few_threads(scratch: &Scratch, expected: &[u8]) {
+    for most in [1, 2, 3, 4, 6, 9, 14, 20] {
+        // Two of the three in each round.
         for args in [CROWDED[most as usize % 3], CROWDED[(most as usize + 1) % 3]] {
             let Some(group) = Group::new("pids", ["pids.max", "pids.max"], most) else {
                 return skip("control groups: none with a limit on processes can be made");
             };
-            cool_large(&scratch);
+            cool_large(scratch);
             let mut command = scratch.command(args);
             group.put(&mut command);
             let ran = to_the_end(&mut command);
             assert_eq!((ran.code, &*ran.stderr), (0, ""), "{most} {args:?}");
-            let lines: &[u8] = if args[0] == "-c" { b"" } else { &expected };
+            let lines: &[u8] = if args[0] == "-c" { b"" } else { expected };
             assert!(ran.stdout == lines, "{most} {args:?}: other lines");
             assert!(ran.peaks.threads <= most, "{most} {args:?}: {:?}", ran.peaks);
         }
@@ -631,18 +637,16 @@ fn a_run_with_few_threads_comes_to_its_end() {
 }
 
 /// It hashes everything, or reports what it could not hash; it never aborts.
-#[test]
-fn a_run_with_little_address_space_does_not_abort() {
-    let scratch = Scratch::new();
-    let expected = crowded(&scratch);
+fn with_little_address_space(scratch: &Scratch, expected: &[u8]) {
     let expected: std::collections::BTreeSet<&[u8]> =
         expected.split_inclusive(|byte| *byte == b'\n').collect();
     // (A debug build needs some 20 MiB for itself.)
-    for (i, mib) in
-        [24, 28, 32, 36, 40, 48, 64, 100, 200, 300, 500, 700, 1000].into_iter().enumerate()
-    {
-        let args = CROWDED[i % 3];
-        cool_large(&scratch);
+    let small = [24, 28, 32, 36, 40, 48, 64, 100, 200].into_iter().enumerate();
+    let small = small.map(|(i, mib)| (mib, CROWDED[i % 3]));
+    let large = [300, 500, 700, 1000].into_iter();
+    let large = large.flat_map(|mib| [(mib, CROWDED[0]), (mib, CROWDED[1])]);
+    for (mib, args) in small.chain(large) {
+        cool_large(scratch);
         let mut command = scratch.command(args);
         limit(&mut command, libc::RLIMIT_AS, mib << 20);
         let ran = to_the_end(&mut command);

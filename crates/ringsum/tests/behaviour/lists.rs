@@ -1,5 +1,5 @@
-//! Lists of files in and out: `--files-from`, `-z`, `--json`, and `--check` of many files with all that it
-//! can say.
+//! Lists of files as input and output: `--files-from`, `-z`, `--json`, and the messages of
+//! `--check` for many files.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Output, Scratch, content, hex, line, skip_unless_strict};
 
-/// Files a, b and `d/x`, and what is printed of each.
+/// Files a, b and `d/x`, and their output lines.
 fn files() -> (Scratch, [String; 3]) {
     let scratch = Scratch::new();
     scratch.make_dir("d");
@@ -28,7 +28,7 @@ fn names_from_a_list() {
         (&[], "d/x\na\na", format!("{x}{a}{a}")),
         (&[], "\n\na\n\nb\n\n", format!("{a}{b}")),
         (&[], "", String::new()),
-        // Those that are named come first.
+        // Names on the command line come first.
         (&["b", "d/x"], "a\n", format!("{b}{x}{a}")),
         (&["-r"], "a\nd\nb", format!("{a}{x}{b}")),
         (&["-0"], "a\0b\0\0d/x", format!("{a}{b}{x}")),
@@ -41,7 +41,7 @@ fn names_from_a_list() {
         let from_file = [args, &["--files-from=list"]].concat();
         scratch.run_with(&from_file, b"not read").expect(0, &expected, "");
     }
-    // Standard input may be a file of such a list, but then is no list itself.
+    // A list may name standard input, but not if it is standard input itself.
     scratch.write("list", "a\n-\n");
     let stdin = format!("{}  -\n", hex(b"in the pipe"));
     let output = scratch.run_with(&["--files-from", "list"], b"in the pipe");
@@ -73,10 +73,10 @@ fn lists_that_cannot_be_had() {
     scratch.run(&["--files-from", "nowhere"]).expect(1, "", gone);
     let directory = "ringsum: d: Is a directory (os error 21)\n";
     scratch.run(&["--files-from", "d"]).expect(1, "", directory);
-    // What is in it may not be there.
+    // Listed files may be missing.
     let said = format!("{gone}{directory}ringsum: 2 files failed\n");
     scratch.run_with(&["--files-from=-"], b"nowhere\na\nd\n").expect(1, &a, &said);
-    // A list without line ends does not take all memory, and what came before it counts.
+    // A list without newlines does not fill the memory, and the names before it count.
     let list = [&b"a\n"[..], &vec![b'x'; 3 << 20]].concat();
     let said = "ringsum: -: a name is longer than 1 MiB\nringsum: 1 file failed\n";
     scratch.run_with(&["--files-from=-"], &list).expect(1, &a, said);
@@ -90,7 +90,7 @@ fn a_long_list_is_printed_in_its_order() {
         scratch.write(len.to_string(), content(len));
     }
     let lines = lens.map(|len| line(&content(len), len.to_string().as_bytes()));
-    // 3,000 names in no order, some of which are not there.
+    // 3,000 names in random order, some of them missing.
     let places: Vec<_> = (0..3000_usize).map(|i| i * i % 11 % 6).collect();
     let name = |place: &usize| lens.get(*place).map_or("gone".to_owned(), ToString::to_string);
     let list: String = places.iter().map(|place| name(place) + "\n").collect();
@@ -101,7 +101,7 @@ fn a_long_list_is_printed_in_its_order() {
         let output = scratch.run_with(&["--files-from=-", jobs], list.as_bytes());
         assert!(output.stdout == expected(&places) && output.code == 1, "{}", output.stderr);
     }
-    // Without a list, but with as many names.
+    // As many names on the command line.
     let args: Vec<String> = places[..500].iter().map(name).collect();
     let output = scratch.run_with(&args, b"");
     assert!(output.stdout == expected(&places[..500]) && output.code == 1, "{}", output.stderr);
@@ -125,7 +125,7 @@ fn lines_that_end_with_nul_are_read_back() {
     }
     let only = scratch.run(&["-z", "--no-names", "plain", "cr\r"]);
     only.expect(0, &format!("{}\0{}\0", hex(b"plain"), hex(b"cr\r")), "");
-    // What fails there.
+    // Files that fail.
     scratch.write("end\n", "changed");
     fs::remove_file(scratch.join("cr\r")).unwrap();
     let list = names.map(record).concat() + "nonsense\0";
@@ -169,7 +169,7 @@ fn an_object_for_each_file() {
                "hash": hex(&content(600_000)), "size": 600_000, "mtime_ns": mtime_ns(&scratch, odd)}),
     ];
     assert_eq!(objects(&output), expected);
-    // Also of a few files, one after another, of standard input, and of other lengths.
+    // The same for single files, standard input, and other output lengths.
     let output = scratch.run(&["--json", "gone", "t/a", "t"]);
     assert_eq!(objects(&output)[..2], expected[..2]);
     assert_eq!(objects(&output)[2]["error"], "Is a directory (os error 21)");
@@ -210,7 +210,7 @@ fn an_object_for_each_line_of_a_check() {
     scratch.run_with(&["-c", "--json"], x.as_bytes()).expect(0, &format!("{}\n", expected[4]), "");
 }
 
-/// 300 files of all lengths, with every seventh changed, every eleventh gone.
+/// 300 files of various lengths; every seventh is changed, every eleventh missing.
 #[test]
 fn a_check_says_the_same_whatever_it_is_read_with() {
     let scratch = Scratch::new();
@@ -266,7 +266,7 @@ fn a_check_says_the_same_whatever_it_is_read_with() {
     assert_eq!((output.code, sorted(output.stdout())), (1, sorted(&expected)));
 }
 
-/// A folder `d` with files one, two and three, and a list of them.
+/// A directory `d` with files one, two and three, and a list of them.
 fn listed() -> (Scratch, String) {
     let scratch = Scratch::new();
     scratch.make_dir("d/sub");
@@ -283,7 +283,7 @@ fn files_that_no_list_has_are_named() {
     let (scratch, ok) = listed();
     let args = ["--check", "list", "--report-unlisted", "d"];
     scratch.run(&args).expect(0, &ok, "");
-    // By whatever names.
+    // Whatever names the list uses for them.
     scratch.run(&["-c", "list", "--report-unlisted", "./d/../d/"]).expect(0, &ok, "");
     scratch.write("d/sub/.new", "new");
     scratch.write("d/a\nb", "x");
@@ -296,7 +296,7 @@ fn files_that_no_list_has_are_named() {
     let expected = expected.replace("\\d/a\\nb", &format!("\\{}/a\\nb", mine.display()));
     let args = ["-c", "list", "--report-unlisted", mine.to_str().unwrap()];
     scratch.run(&args).expect(1, &expected, warning);
-    // What is said of files that are as they should be has nothing to do with it.
+    // --quiet and the like do not hide them.
     let args = ["-c", "list", "--report-unlisted=d"];
     let extra = "\\d/a\\nb: UNLISTED\nd/sub/.new: UNLISTED\n";
     scratch.run(&[&args[..], &["--quiet"]].concat()).expect(1, extra, warning);

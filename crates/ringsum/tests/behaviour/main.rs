@@ -1,4 +1,4 @@
-//! What the library and the command do, on real files: one binary, a file for each subject.
+//! Behaviour of the library and the command on real files: one binary, a module for each subject.
 
 mod algorithm_output;
 mod algorithms;

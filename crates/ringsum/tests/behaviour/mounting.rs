@@ -1,19 +1,19 @@
-//! File systems of a test's own, on loop devices and elsewhere: set up, changed behind the back of the page
-//! cache, and undone. Most of it needs root; what cannot be set up is skipped, and said.
+//! File systems for one test, on loop devices and elsewhere: set up, changed below the page cache,
+//! and removed. Most of it needs root; a test whose setup fails is skipped with a message.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use crate::support::{Scratch, skip};
 
-/// A folder that all paths are relative to, and the commands, the last one first, that undo what was
-/// attached and mounted there: also when an assertion fails.
+/// A directory that all paths are relative to, and the commands, last one first, that undo its
+/// mounts and loop devices, even if an assertion fails.
 pub(crate) struct Setup {
     pub(crate) scratch: Scratch,
     pub(crate) undo: Vec<String>,
 }
 
-/// Runs a test that can be had only where its setup works, and says why it does not.
+/// Runs a test, or prints why its setup failed.
 pub(crate) fn attempt(what: &str, test: impl FnOnce(&mut Setup) -> Result<(), String>) {
     let mut setup = Setup { scratch: Scratch::new(), undo: Vec::new() };
     if let Err(why) = test(&mut setup) {
@@ -22,7 +22,7 @@ pub(crate) fn attempt(what: &str, test: impl FnOnce(&mut Setup) -> Result<(), St
 }
 
 impl Setup {
-    /// Runs a shell command of the setup; gives what it says.
+    /// Runs a shell command of the setup; returns its output.
     pub(crate) fn tool(&self, line: &str) -> Result<String, String> {
         let output = self.scratch.shell(line);
         match output.code {
@@ -31,26 +31,27 @@ impl Setup {
         }
     }
 
-    /// A loop device over a file; `dio`: whether it goes past that file's page cache, `on` or `off`.
+    /// Attaches a loop device to a file; `dio`: whether it bypasses that file's page cache, `on` or
+    /// `off`.
     pub(crate) fn attach(&mut self, file: &str, dio: &str) -> Result<String, String> {
         let device = self.tool(&format!("losetup --find --show --direct-io={dio} {file}"))?;
         self.undo.push(format!("losetup --detach {device}"));
         Ok(device)
     }
 
-    /// Mounts at `on` with a command that lacks only that.
+    /// Mounts at `on`, with a command that the mount point is appended to.
     pub(crate) fn mount(&mut self, line: &str) -> Result<(), String> {
         self.mount_at("on", line)
     }
 
-    /// The same at another place in the folder.
+    /// The same at another mount point in the directory.
     pub(crate) fn mount_at(&mut self, place: &str, line: &str) -> Result<(), String> {
         self.tool(&format!("mkdir -p {place} && {line} {place}"))?;
         self.undo.push(format!("umount {place} || umount --lazy {place}"));
         Ok(())
     }
 
-    /// A new file system in the file `backing`, at `on`; gives its loop device.
+    /// Makes a file system in the file `backing` and mounts it at `on`; returns its loop device.
     pub(crate) fn make(
         &mut self,
         mkfs: &str,
@@ -63,21 +64,21 @@ impl Setup {
         self.mount(&format!("mount -o {options} {device}")).map(|()| device)
     }
 
-    /// Undoes everything, now.
-    pub(crate) fn take_down(&mut self) -> Result<(), String> {
+    /// Undoes the whole setup.
+    pub(crate) fn undo_all(&mut self) -> Result<(), String> {
         while let Some(line) = self.undo.pop() {
             self.tool(&line)?;
         }
         Ok(())
     }
 
-    /// Writes a file whose pages are clean afterwards, and still in the page cache.
+    /// Writes a file whose pages are clean afterwards, and still cached.
     pub(crate) fn write(&self, path: &str, content: &[u8]) {
         File::open(self.scratch.write(path, content)).unwrap().sync_all().unwrap();
     }
 
-    /// Changes the first byte of `content`, and one of its end, where they lie in `backing`: no page
-    /// cache of what is above knows. Gives the content that is there now.
+    /// Changes the first byte of `content` and one near its end in `backing`, unnoticed by the page
+    /// caches above. Returns the new content.
     pub(crate) fn change(&self, content: &[u8]) -> Vec<u8> {
         let path = self.scratch.join("backing");
         let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -104,7 +105,7 @@ impl Drop for Setup {
     }
 }
 
-/// Content that cannot be compressed, different for each length.
+/// Incompressible content, different for each length.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut content = vec![0; len];
     blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut content);

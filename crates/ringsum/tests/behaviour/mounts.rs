@@ -1,5 +1,6 @@
-//! Trees on file systems of every kind, and across several: the right hashes warm and cold, and mount points
-//! that `-x` does not cross. Most of it needs root; what cannot be set up is skipped, and said.
+//! Trees on every kind of file system, and across several: the right hashes warm and cold, and
+//! mount points that `-x` does not cross. Most of it needs root; a test whose setup fails is
+//! skipped with a message.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +13,7 @@ use crate::support::{files_below, line, lines_below, run};
 const LENGTHS: [usize; 10] =
     [0, 1, 511, 4096, 4097, 40_000, 512 << 10, (512 << 10) + 1, 1_000_003, 3 << 20];
 
-/// Files of all lengths, on the medium as far as there is one, in folders at `root`.
+/// Writes files of all lengths to directories at `root`, and syncs them.
 fn plant(setup: &Setup, root: &str) {
     for (i, len) in LENGTHS.into_iter().enumerate() {
         let folder = format!("{root}/{}", ["", "sub", "sub/sub"][i % 3]);
@@ -28,7 +29,7 @@ fn plant(setup: &Setup, root: &str) {
     symlink("text", setup.scratch.join(root).join("link")).unwrap();
 }
 
-/// Drops files from the page cache that are clean.
+/// Drops clean files from the page cache.
 fn cool(root: &Path) {
     for path in files_below(root).into_keys() {
         let file = File::open(root.join(std::ffi::OsStr::from_bytes(&path))).unwrap();
@@ -36,8 +37,8 @@ fn cool(root: &Path) {
     }
 }
 
-/// That a tree is printed as it is in whatever way it is read. What cannot be had there is refused for each
-/// file, and nothing wrong is printed.
+/// Checks that a tree is printed correctly, however it is read. An option that is not supported
+/// there is an error of each file, and no line is wrong.
 fn expect_every_way(setup: &Setup, root: &str) {
     let expected = lines_below(&setup.scratch.join(root), root);
     let ways: [&[&str]; 9] = [
@@ -58,7 +59,7 @@ fn expect_every_way(setup: &Setup, root: &str) {
             }
             let output = setup.scratch.run(&[&["-r", root], way].concat());
             let case = format!("{root} {way:?}, cold: {is_cold}: {}", output.stderr);
-            // The first ones can be had anywhere.
+            // The first ones are supported everywhere.
             if i >= 5 && output.code == 1 && output.stderr.contains("cannot be used") {
                 let of = |line: &[u8]| expected.windows(line.len()).any(|other| other == line);
                 let mut lines = output.stdout.split_inclusive(|byte| *byte == b'\n');
@@ -118,7 +119,7 @@ fn file_systems_above_others() {
             plant(setup, "below/t");
             setup.mount(line)?;
             expect_every_way(setup, "on/t");
-            // Changed above, gone above, and new there.
+            // Changed, removed and created in the upper layer.
             setup.write("on/t/40000", b"changed");
             fs::remove_file(setup.scratch.join("on/t/0")).unwrap();
             setup.write("on/t/sub/new", b"new");
@@ -128,7 +129,7 @@ fn file_systems_above_others() {
     }
 }
 
-/// What is on another file system has lanes of its own, and its place in the order all the same.
+/// Files on another file system have a queue of their own; the order of the output is the same.
 #[test]
 fn trees_across_file_systems() {
     attempt("a tree across file systems", |setup| {
@@ -165,22 +166,59 @@ fn mount_points_are_not_crossed_when_told_so() {
         setup.scratch.run(&["-r", "t"]).expect_bytes(0, &all, "");
         setup.scratch.run(&["-rx", "t"]).expect_bytes(0, &without, "");
         setup.scratch.run(&["-r", "--one-file-system", "-j1", "t"]).expect_bytes(0, &without, "");
-        // Each directory that is named has a file system of its own.
+        // Each named directory has its own file system.
         let mounted = line(b"t/mount/y", b"t/mount/y");
         let both = [&without[..], &mounted].concat();
         setup.scratch.run(&["-rx", "t", "t/mount"]).expect_bytes(0, &both, "");
         let mut inside = setup.scratch.command(&["-rx", "."]);
         let expected = line(b"t/mount/y", b"./y");
         run(inside.current_dir(setup.scratch.join("t/mount")), b"").expect_bytes(0, &expected, "");
-        // A link that is followed leads across no more than a name does.
+        // A link does not lead across file systems either.
         symlink("../mount", setup.scratch.join("t/a/link")).unwrap();
         setup.scratch.run(&["-rx", "--follow", "t"]).expect_bytes(0, &without, "");
         fs::remove_file(setup.scratch.join("t/a/link")).unwrap();
-        // A mount point is an empty directory for the digest of the tree.
+        // For the tree digest, a mount point is an empty directory.
         let digest = setup.scratch.run(&["-rx", "--tree-digest", "t"]);
-        setup.take_down()?;
+        setup.undo_all()?;
         setup.tool("rmdir t/mount/deeper 2>/dev/null; test -z \"$(ls -A t/mount)\"")?;
         setup.scratch.run(&["-r", "--tree-digest", "t"]).expect_bytes(0, &digest.stdout, "");
         Ok(())
     });
+}
+
+/// The files that a run writes are not in its own output, whatever path the walk finds them under.
+#[test]
+fn own_files_are_recognized_through_other_mounts() {
+    let overlay = "mount -t overlay -o lowerdir=below,upperdir=t,workdir=work none";
+    for (what, line) in [("a bind mount", "mount --bind t"), ("overlayfs", overlay)] {
+        attempt(&format!("own files through {what}"), |setup| {
+            setup.tool("mkdir t below work")?;
+            setup.write("t/a", b"a");
+            setup.mount(line)?;
+            let expected = lines_below(&setup.scratch.join("on"), "on");
+            let skipped = |name: &str, what: &str| {
+                format!("ringsum: on/{name}: skipped: it is the {what} of this run\n")
+            };
+            let both = skipped("index", "index") + &skipped("out", "output");
+            let output = setup.scratch.shell("$R -r on > t/out; cat t/out");
+            output.expect_bytes(0, &expected, &skipped("out", "output"));
+            // Twice: the index is new, and it exists. (It is not removed in between: an overlayfs
+            // does not notice renamed and removed files in its layers.)
+            for _ in 0..2 {
+                for out in ["> t/out", "-o t/out"] {
+                    let script = format!("$R -r on --index=t/index {out}; cat t/out");
+                    setup.scratch.shell(&script).expect_bytes(0, &expected, &both);
+                }
+            }
+            // A copy of the output is hashed.
+            setup.tool("cp -p t/out t/other")?;
+            let output = setup.scratch.shell("$R -r on > t/out; cat t/out");
+            let expected = lines_below(&setup.scratch.join("t"), "on");
+            let without_out = expected.split_inclusive(|byte| *byte == b'\n');
+            let without_out = without_out.filter(|line| !line.ends_with(b"  on/out\n"));
+            let without_out = without_out.collect::<Vec<_>>().concat();
+            output.expect_bytes(0, &without_out, &skipped("out", "output"));
+            Ok(())
+        });
+    }
 }

@@ -1,4 +1,4 @@
-//! Streams: pipes written and read in every way that they are, `--pass-through` and `--tee`.
+//! Streams: pipes with every kind of writer, `--pass-through` and `--tee`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use super::support::*;
 use super::vmsplice::Producer;
 
-/// A run of the command that is fed through a pipe.
+/// A running command whose input is a pipe.
 struct Fed {
     child: Child,
     pipe: Option<io::PipeWriter>,
@@ -28,7 +28,7 @@ impl Fed {
         Fed { pipe: Some(writer), ..Fed::from(command.stdin(reader)) }
     }
 
-    /// With the input that it has.
+    /// A command with the input that it already has.
     fn from(command: &mut Command) -> Fed {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Fed { _watchdog: Watchdog::of(&child), child, pipe: None }
@@ -38,7 +38,7 @@ impl Fed {
         self.pipe.as_mut().expect("it is open until the end")
     }
 
-    /// Ends the input, and takes what came of it.
+    /// Closes the input, and waits for the end.
     fn end(mut self) -> Output {
         drop(self.pipe.take());
         let output = self.child.wait_with_output().unwrap();
@@ -112,7 +112,7 @@ fn a_writer_that_dies_has_written_what_it_has() {
 #[test]
 fn pipes_of_a_page_or_two_that_cannot_be_enlarged() {
     let scratch = Scratch::new();
-    // A user whose pipes hold as much as they may gets pipes of one or two pages, and may enlarge none.
+    // A user at the limit on pipe memory gets pipes of one or two pages, and may not enlarge any.
     if !rustix::process::geteuid().is_root() {
         return skip("the limit on pipes: to use that of another user up needs root");
     }
@@ -120,7 +120,7 @@ fn pipes_of_a_page_or_two_that_cannot_be_enlarged() {
     if !command.output().is_ok_and(|output| output.status.success()) {
         return skip("the limit on pipes: another user cannot run the command");
     }
-    let Some(_hog) = hold_pipes_as_nobody() else {
+    let Some(_hog) = hold_pipes_as_another_user() else {
         return skip("the limit on pipes: it needs python3 to use it up");
     };
     let shrunk = "python3 -c 'import fcntl, os; fcntl.fcntl(0, 1031, 4096); os.execv(os.environ[\"R\"], \
@@ -136,8 +136,8 @@ fn pipes_of_a_page_or_two_that_cannot_be_enlarged() {
     }
 }
 
-/// A process of the user nobody that holds pipes up to that user's limits, until it is dropped.
-fn hold_pipes_as_nobody() -> Option<Hog> {
+/// A process of another user that holds pipes up to that user's limit, until it is dropped.
+fn hold_pipes_as_another_user() -> Option<Hog> {
     let script = "import fcntl, os, resource, sys\n\
                   resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n\
                   held = []\n\
@@ -197,7 +197,7 @@ fn eight_gibibytes_of_zeros_take_little_memory() {
     assert!(peak > 0 && peak <= 32 << 10, "{peak} KiB of memory");
 }
 
-/// Numbers from 0 on, of 8 bytes each, given away: `take` gets what the run passed on.
+/// Sends numbers of 8 bytes from 0 on with vmsplice; `take` gets the output of the run.
 fn give_numbers(mut run: Fed, pages: HugePages, pipe_bytes: usize) -> (blake3::Hash, Output) {
     let pipe = run.pipe.take().unwrap();
     rustix::pipe::fcntl_setpipe_size(&pipe, pipe_bytes).unwrap();
@@ -207,7 +207,7 @@ fn give_numbers(mut run: Fed, pages: HugePages, pipe_bytes: usize) -> (blake3::H
     let feeder = thread::spawn(move || {
         for i in 0..24 {
             let half = producer.writable();
-            // Now and then less than a half: then the sizes alone do not push out what was sent before.
+            // Sometimes less than a half, so that the sizes alone do not push out earlier data.
             let len = if i % 3 == 2 { 5000 } else { half.len() };
             for word in half[..len].chunks_mut(8) {
                 word.copy_from_slice(&value.to_le_bytes()[..word.len()]);
@@ -218,13 +218,14 @@ fn give_numbers(mut run: Fed, pages: HugePages, pipe_bytes: usize) -> (blake3::H
         }
         expected.finalize()
     });
-    // A far end that takes its time.
+    // A slow reader at the far end.
     thread::sleep(Duration::from_millis(100));
     let output = run.end();
     (feeder.join().unwrap(), output)
 }
 
-/// Pages that are given away must not change before they are read, by us or by who reads us.
+/// Pages given away with vmsplice must not change before they are read, by the command or by its
+/// reader.
 #[test]
 fn what_is_given_away_arrives_as_it_was() {
     let scratch = Scratch::new();
@@ -239,7 +240,7 @@ fn what_is_given_away_arrives_as_it_was() {
     }
 }
 
-/// Of a packet, what a read has no room for is lost: none may be cut, wherever blocks end.
+/// A read that is too short truncates a packet: none may be truncated, wherever blocks end.
 #[test]
 fn packets_are_not_cut() {
     use rustix::fs::{OFlags, fcntl_setfl};
@@ -262,7 +263,7 @@ fn packets_are_not_cut() {
             }
         };
         let run = Fed::from(scratch.command(options).stdin(theirs));
-        // Messages may be longer than a page, and of many lengths.
+        // Messages of many lengths, some longer than a page.
         let most = if kind == "messages" { 90_001 } else { 4_096 };
         let sent = data.clone();
         let feeder = thread::spawn(move || {
@@ -292,7 +293,7 @@ fn packets_are_not_cut() {
         for kind in ["a pipe", "a pipe that says so", "messages"] {
             let shares = options.contains(&"--pass-through=share");
             if shares && kind == "a pipe" {
-                // Its reading end cannot know; docs/pipes.md says so.
+                // The reading end cannot know, as docs/pipes.md says.
                 continue;
             }
             let passes = options.iter().any(|option| option.starts_with("--pass"));
@@ -333,7 +334,7 @@ fn a_file_on_standard_input_counts_from_its_position_on() {
             assert_eq!(found, (Some(0), line(rest).into()), "{position} {options:?} {why}");
         }
     }
-    // Who reads on finds it at its end.
+    // The next reader finds its position at the end.
     let script = "{ head -c 0; dd bs=1000 count=1 of=/dev/null status=none; $R; cat; } < file";
     scratch.shell(script).expect(0, &line(&data[1000..]), "");
 }
@@ -388,7 +389,7 @@ fn passed_through_and_written_to_files() {
         ("cat in | $R -p=share --explain --tee copy --tee /dev/null | cat; cmp in copy", "2 files"),
         (
             "cat in | $R -p=copy --explain --tee copy --block-size 1K | cat; cmp in copy",
-            "a file is",
+            "a file is written",
         ),
     ] {
         let run = scratch.shell(script);
@@ -407,7 +408,7 @@ fn passed_through_and_written_to_files() {
     );
     scratch.shell(": | $R -p").expect(0, "", &line(b""));
     scratch.shell("$R -o sum in; $R --check sum").expect(0, "in: OK\n", "");
-    // A list in the tree that it is of is not in itself.
+    // A list in a tree does not list itself.
     let run =
         scratch.shell("mkdir tree; cp in tree; $R -r tree -o tree/list; $R --check tree/list");
     run.expect(0, "tree/in: OK\n", "ringsum: tree/list: skipped: it is the output of this run\n");
@@ -420,7 +421,7 @@ fn what_comes_is_passed_on_at_once() {
         let mut run = Fed::start(&mut scratch.command(args));
         for byte in [b"a", b"b", b"c"] {
             run.pipe().write_all(byte).unwrap();
-            // Or the watchdog ends the wait.
+            // (If nothing comes, the watchdog ends the wait.)
             let mut got = [0];
             run.child.stdout.as_mut().unwrap().read_exact(&mut got).unwrap();
             assert_eq!(&got, byte);
@@ -449,14 +450,14 @@ fn a_consumer_that_leaves_ends_the_run_without_a_hash() {
         );
         assert_eq!((said.next(), said.next()), (Some("1"), None), "{script}");
     }
-    // Nothing more comes, and nobody is there: that is noticed, too, while the input is still open.
+    // The reader leaves while the input is open and idle: that is noticed.
     for option in ["--pass-through", "--pass-through=share"] {
         let mut run = Fed::start(&mut scratch.command(&[option]));
         drop(run.child.stdout.take());
         let code = run.child.wait().unwrap().code();
         assert_eq!(code, Some(1), "{}", run.end().stderr);
     }
-    // The exit status of what failed stays, and of a hash that nobody can have.
+    // A failure keeps its exit status, and a hash that cannot be printed is a failure.
     for script in [
         "(sleep .1; cat in) | { $R --tee /dev/full 2>/dev/null; echo $? >&2; } | true",
         "cat in | $R -p 2>&- >out; echo $? >&2",
@@ -473,7 +474,7 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
     let data = content(400_000);
     scratch.write("in", &data);
     scratch.write("old", "not to be lost");
-    // A file that is full holds up nobody else.
+    // A full output does not stop the others.
     let run = scratch
         .shell("cat in | $R -p --tee /dev/full --tee copy > out; echo $?; cmp in out; cmp in copy");
     let full =
@@ -548,7 +549,7 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
     }
 }
 
-/// Somebody else's non-blocking descriptors are waited for.
+/// Non-blocking descriptors, inherited from another process, are waited for.
 #[test]
 fn non_blocking_ends() {
     let scratch = Scratch::new();

@@ -1,10 +1,10 @@
-//! What is asked for and cannot be had: refused, with exactly what is missing; and what nobody asked
-//! for: replaced, and said.
+//! Features that are not available: an explicit option is an error that names what is missing; an
+//! automatic choice falls back, and `--explain` says so.
 
 use crate::seccomp;
 use crate::support::{Output, RINGSUM, Scratch, content, hex, installed, run, shell, skip};
 
-/// A file that is not in the page cache, so that it is worth reading past it.
+/// A file that is not in the page cache, so that bypassing the cache is worthwhile.
 fn cold(scratch: &Scratch) -> Vec<u8> {
     let data = content(3_000_000);
     let file = std::fs::File::open(scratch.write("a", &data)).unwrap();
@@ -13,14 +13,14 @@ fn cold(scratch: &Scratch) -> Vec<u8> {
     data
 }
 
-/// Runs the command with these system calls refused, as container runtimes do it.
+/// Runs the command without these system calls, as container runtimes do.
 fn without(calls: &[libc::c_long], scratch: &Scratch, args: &[&str]) -> Output {
     let mut command = scratch.command(args);
     seccomp::refuse(&mut command, calls, libc::EPERM);
     run(&mut command, b"")
 }
 
-/// The line of `--explain` that says which engine.
+/// The line of `--explain` about the engine.
 fn engine_line(output: &Output) -> &str {
     let line = output.stderr.lines().find(|line| line.trim_start().starts_with("engine"));
     line.unwrap_or_else(|| panic!("no engine in {}", output.stderr))
@@ -39,7 +39,7 @@ fn a_filter_moves_auto_to_the_next_engine_and_explain_says_why() {
     let cases: [(&[libc::c_long], &str, &[&str]); 4] = [
         (&no_uring, "libaio", &["seccomp", "allow io_uring_setup"]),
         (&neither, "pool", &["no io_uring", "no libaio", "io_setup"]),
-        // Found out in the middle of a set-up, too.
+        // Also if it is noticed halfway through the set-up.
         (&[libc::SYS_io_uring_register], "libaio", &["io_uring_register"]),
         (&[libc::SYS_io_uring_enter], "libaio", &["io_uring_enter"]),
     ];
@@ -88,7 +88,7 @@ fn what_is_asked_for_by_name_says_what_is_missing() {
     let output = scratch.run(&["--sqpoll", "--sqpoll-cpu", "9999", "a"]);
     assert_eq!(output.code, 1);
     assert!(output.stderr.contains("is there a processor 9999"), "{}", output.stderr);
-    // The others are still hashed.
+    // The other files are hashed.
     let output = scratch.run_with(&["--bypass-cache", "-", "b"], b"x");
     assert_eq!((output.code, output.stdout()), (1, &*format!("{}  b\n", hex(b"bbb"))));
     assert!(output.stderr.contains("cannot be bypassed here: this is a pipe"), "{}", output.stderr);
@@ -99,7 +99,7 @@ fn reserved_huge_pages_are_there_or_refused() {
     let scratch = Scratch::new();
     let data = content(3_000_000);
     scratch.write("a", &data);
-    // More than any machine of tests has reserved.
+    // More than any test machine has reserved.
     let many = ["--huge-pages", "hugetlb", "--slots", "16", "--depth", "16", "--block-size", "64M"];
     scratch.write("sparse", "");
     std::fs::File::options()
@@ -116,7 +116,7 @@ fn reserved_huge_pages_are_there_or_refused() {
         assert!(output.stderr.contains("512 reserved huge pages"), "{}", output.stderr);
         assert!(output.stderr.contains("vm.nr_hugepages"), "{}", output.stderr);
     }
-    // With some reserved they are used.
+    // Reserved pages are used.
     let sysctl = "/proc/sys/vm/nr_hugepages";
     let before = std::fs::read_to_string(sysctl).unwrap();
     let reserved: u64 = before.trim().parse().unwrap();
@@ -129,7 +129,7 @@ fn reserved_huge_pages_are_there_or_refused() {
     output.expect(0, &format!("{}  a\n", hex(&data)), "");
 }
 
-/// Pinned slots count against the limit on locked memory, unless root asks.
+/// Registered buffers count against the limit on locked memory, except for root.
 #[test]
 fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
     if !installed("setpriv") || !rustix::process::getuid().is_root() {
@@ -137,7 +137,7 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
     }
     let scratch = Scratch::new();
     let data = cold(&scratch);
-    // Where somebody else can reach it.
+    // In a directory that other users can reach.
     let folder = tempfile::tempdir().unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
@@ -158,7 +158,7 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
 
 #[test]
 fn pseudo_files_are_read_to_their_end_whatever_the_options() {
-    // Their lengths mean nothing: 4096 bytes, and 0.
+    // Their reported lengths mean nothing: 4096 bytes, and 0.
     let paths = ["/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"];
     let ways: [&[&str]; 12] = [
         &[],

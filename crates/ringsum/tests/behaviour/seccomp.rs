@@ -1,11 +1,11 @@
-//! System calls that a child is refused, by a seccomp filter of its own.
+//! Denying system calls to a child with a seccomp filter.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Has the command refused these system calls with an error number; every other goes through.
+/// Makes these system calls of the command fail with an error number.
 pub(crate) fn refuse(command: &mut Command, calls: &[libc::c_long], errno: i32) {
     let filter = filter(calls, errno);
     // SAFETY: only system calls, on memory that was made before the fork.
@@ -25,7 +25,7 @@ fn filter(calls: &[libc::c_long], errno: i32) -> Vec<libc::sock_filter> {
     const JUMP_IF_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
     let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
-    // The number of the call is the first field of what the filter sees.
+    // The number of the call is the first field of `seccomp_data`.
     let mut filter = vec![statement(LOAD_WORD, 0)];
     for call in calls {
         filter.push(libc::sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: *call as u32 });

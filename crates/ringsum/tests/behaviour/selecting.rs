@@ -1,4 +1,4 @@
-//! Which files of a tree count: `--include`, `--exclude`, `--gitignore`.
+//! Selecting files of a tree: `--include`, `--exclude`, `--gitignore`.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn tree() -> Scratch {
     scratch
 }
 
-/// That a run with these options prints these files, all of them and no others.
+/// Checks that a run with these options prints exactly these files.
 #[track_caller]
 fn expect_names(scratch: &Scratch, options: &[&str], mut names: Vec<&str>) {
     names.sort_unstable();
@@ -65,7 +65,7 @@ fn globs_choose_files() {
     for (options, chosen) in cases {
         expect_names(&scratch, options, NAMES.into_iter().filter(|name| chosen(name)).collect());
     }
-    // What is left out is left out, whatever is included.
+    // Exclusion wins over inclusion.
     let both = ["--include=*.c", "--exclude=doc"];
     expect_names(&scratch, &both, vec!["t/a.c", "t/src/a.c"]);
     expect_names(&scratch, &["--include=src/*.c", "--exclude=a.c"], vec![]);
@@ -81,7 +81,7 @@ fn files_that_are_named_count_whatever_the_globs_say() {
     output.expect_bytes(0, &expected.concat(), "");
 }
 
-/// A `.gitignore` at the top, and one further down that says otherwise.
+/// A `.gitignore` at the top, and one in a subdirectory that overrides it.
 fn ignoring() -> Scratch {
     let scratch = tree();
     scratch.write("t/.gitignore", "# comment\n*.o\nbuild/\n/a.c\nx\\ y.txt\n\n");
@@ -109,10 +109,10 @@ fn gitignore_files_choose() {
         .flat_map(|name| line(&fs::read(scratch.join(name)).unwrap(), name.as_bytes()))
         .collect();
     scratch.run(&["-r", "--gitignore", "t"]).expect_bytes(0, &expected, "");
-    // Not asked for, they are files like others.
+    // Without --gitignore, they are ordinary files.
     let output = scratch.run(&["-r", "t"]);
     assert_eq!(output.stdout().lines().count(), files_below(&scratch.join("t")).len());
-    // Rules of what is above the tree do not count.
+    // Rules from above the tree do not apply.
     let output = scratch.run(&["-r", "--gitignore", "t/src", "--exclude=.*"]);
     let src = ["t/src/a.c", "t/src/a.o"].map(|name| line(name.as_bytes(), name.as_bytes()));
     output.expect_bytes(0, &src.concat(), "");

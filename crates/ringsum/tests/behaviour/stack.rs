@@ -1,8 +1,8 @@
-//! Little room for the stack: the command does its work, or says what is missing, and does not crash.
+//! A small stack: the command works, or reports what is missing, and does not crash.
 
 use crate::support::{Scratch, content, hex};
 
-/// What `ulimit -s` says, in KiB. Below 100 the kernel itself may refuse to start a program.
+/// Limits for `ulimit -s`, in KiB. Below 100 the kernel itself may refuse to start a program.
 const LIMITS: [u32; 3] = [128, 256, 1024];
 
 #[test]

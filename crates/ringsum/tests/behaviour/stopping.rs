@@ -1,4 +1,5 @@
-//! Runs that end early: Ctrl-C, a reader that leaves, and an output that takes no more.
+//! Runs that end early: Ctrl-C, a reader that closes the pipe, and an output that cannot be
+//! written.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Scratch, Watchdog, hex, line, lines_below};
 
-/// A run that is under way.
+/// A running command.
 struct Running {
     child: Child,
     _watchdog: Watchdog,
@@ -36,7 +37,8 @@ impl Running {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    /// The exit status, and what was printed and not read yet. It keeps its standard input until then.
+    /// Waits for the end; returns the exit status and the output that was not read yet. Standard
+    /// input stays open until then.
     fn end(mut self) -> (Option<i32>, String) {
         let mut printed = String::new();
         self.stdout().read_to_string(&mut printed).unwrap();
@@ -44,14 +46,14 @@ impl Running {
     }
 }
 
-/// FIFOs of these names.
+/// Makes FIFOs with these names.
 pub(crate) fn make_fifos(scratch: &Scratch, names: &[&str]) {
     for name in names {
         mknodat(CWD, scratch.join(name), FileType::Fifo, Mode::from(0o600), 0).unwrap();
     }
 }
 
-/// Opens a FIFO as soon as the command reads it. (That would wait by itself, but for ever if it never does.)
+/// Opens a FIFO once the command reads it. (A blocking open would wait for ever if it never does.)
 pub(crate) fn open_to_write(scratch: &Scratch, name: &str, reader: &mut Child) -> File {
     loop {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -73,8 +75,7 @@ fn small_tree() -> Scratch {
     scratch
 }
 
-/// The arguments with the files of the small tree in its place: FIFOs are read where they are named by
-/// themselves, and not with `-r`.
+/// Replaces `t` by the names of its files, since `-r` skips FIFOs that are named beside a tree.
 fn by_name<'a>(args: &[&'a str]) -> Vec<&'a str> {
     const FILES: [&str; 20] = [
         "t/0", "t/1", "t/2", "t/3", "t/4", "t/5", "t/6", "t/7", "t/8", "t/9", "t/10", "t/11",
@@ -95,7 +96,7 @@ fn what_was_finished_is_printed_when_it_is_interrupted() {
     ] {
         let mut running = Running::start(&scratch, &by_name(args));
         write!(open_to_write(&scratch, "one", &mut running.child), "first").unwrap();
-        // They are read one after another: the first is finished once the second is opened.
+        // FIFOs are read one after another: once the second is opened, the first is finished.
         let mut two = open_to_write(&scratch, "two", &mut running.child);
         two.write_all(b"not all of").unwrap();
         running.interrupt();
@@ -103,11 +104,11 @@ fn what_was_finished_is_printed_when_it_is_interrupted() {
         assert_eq!(code, Some(130), "{args:?}: {printed}");
         let first = format!("{}  one\n", hex(b"first"));
         assert!(printed.contains(&first), "{args:?}: {printed}");
-        // Of the others as many as were finished, and nothing else.
+        // Of the other files, those that were finished, and nothing else.
         let tree = String::from_utf8(lines_below(&scratch.join("t"), "t")).unwrap();
         let right = |line: &str| tree.contains(line) || first.contains(line);
         assert!(printed.lines().all(right) && printed.ends_with('\n'), "{args:?}: {printed}");
-        // It is not held up by who holds the other end.
+        // The open writer did not keep it from ending.
         drop(two);
     }
 }
@@ -118,7 +119,7 @@ fn a_run_that_waits_for_a_writer_is_interrupted() {
     make_fifos(&scratch, &["one", "two"]);
     let mut running = Running::start(&scratch, &by_name(&["one", "two", "t"]));
     write!(open_to_write(&scratch, "one", &mut running.child), "first").unwrap();
-    // Nobody opens the other.
+    // No writer opens the other FIFO.
     running.interrupt();
     let (code, _) = running.end();
     assert_eq!(code, Some(130));
@@ -128,7 +129,7 @@ fn a_run_that_waits_for_a_writer_is_interrupted() {
 fn a_run_that_waits_for_names_is_interrupted() {
     let scratch = small_tree();
     let mut running = Running::start(&scratch, &["--files-from=-", "-j1"]);
-    // Lines are collected, but not for long: names come until there are some.
+    // Lines are buffered for a moment only: more names are sent until the first lines come.
     let (sender, lines) = std::sync::mpsc::channel();
     let mut stdout = running.child.stdout.take().unwrap();
     let reading = std::thread::spawn(move || {
@@ -152,7 +153,7 @@ fn a_run_that_waits_for_names_is_interrupted() {
     assert!(whole && !printed.is_empty(), "{}", String::from_utf8_lossy(&printed));
 }
 
-/// Waits until the run takes SIGINT for itself, as the kernel has it.
+/// Waits until the process has installed its handler for SIGINT.
 fn wait_for_handler(running: &mut Running) {
     let status = format!("/proc/{}/status", running.child.id());
     let takes = || {
@@ -189,7 +190,7 @@ fn a_slow_run_is_interrupted() {
     }
 }
 
-/// 2,000 lines are more than a pipe takes.
+/// A tree with 2,000 files, whose lines do not fit into a pipe.
 fn large_tree() -> Scratch {
     let scratch = Scratch::new();
     scratch.make_dir("t");
@@ -201,7 +202,7 @@ fn large_tree() -> Scratch {
 fn a_run_whose_output_nobody_reads_is_interrupted() {
     let scratch = large_tree();
     let mut running = Running::start(&scratch, &["-r", "t"]);
-    // As good as full (pages need not be): what is left of the lines does not fit.
+    // Nearly full (its pages need not be): the remaining lines do not fit.
     let full = rustix::pipe::fcntl_getpipe_size(running.stdout()).unwrap() as u64;
     while rustix::io::ioctl_fionread(running.stdout()).unwrap() < full / 8 * 7 {
         assert!(running.child.try_wait().unwrap().is_none(), "it ended");
@@ -220,7 +221,7 @@ fn a_reader_that_leaves_is_no_failure() {
     }
 }
 
-/// Nobody knows what the rest of the lines would have said.
+/// The lines that were not printed may have been failures.
 #[test]
 fn a_check_whose_output_is_cut_short_has_not_succeeded() {
     let scratch = large_tree();

@@ -1,4 +1,4 @@
-//! Scratch files, running the command, and saying what is not tested.
+//! Scratch directories, running the command, and reporting skipped tests.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,8 +20,8 @@ pub(crate) fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8).collect()
 }
 
-/// A folder on the disk that the build is on, which is a real one: the system's folder for temporary
-/// files may be in memory.
+/// A directory on the disk that holds the build: the system's directory for temporary files may be
+/// in memory.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -48,21 +48,22 @@ impl Scratch {
         path
     }
 
-    /// Makes a directory, and those that it is in.
+    /// Makes a directory and its parents.
     pub(crate) fn make_dir(&self, name: impl AsRef<Path>) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
 
-    /// The command, to be run in this folder.
+    /// The command, with this directory as its working directory.
     pub(crate) fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
         let mut command = ringsum();
         command.current_dir(&self.0).args(args);
         command
     }
 
-    /// The command as somebody whom permissions stop, or `None`, and why is said.
+    /// The command as a user that permissions apply to. Prints a message and returns `None` if that
+    /// is not possible.
     pub(crate) fn unprivileged(&self, args: &[&str]) -> Option<Command> {
         let mut command = self.command(args);
         if !rustix::process::geteuid().is_root() {
@@ -71,23 +72,23 @@ impl Scratch {
         command.uid(65_534).gid(65_534);
         let mut probe = self.command(&["--version"]);
         if !probe.uid(65_534).gid(65_534).output().is_ok_and(|output| output.status.success()) {
-            skip("permissions: run as root, and nobody else can reach the build");
+            skip("permissions: run as root, and other users cannot reach the build");
             return None;
         }
         Some(command)
     }
 
-    /// Runs the command in this folder.
+    /// Runs the command in this directory.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.run_with(args, b"")
     }
 
-    /// Runs the command in this folder with something on standard input.
+    /// Runs the command in this directory, with this standard input.
     pub(crate) fn run_with(&self, args: &[impl AsRef<OsStr>], stdin: &[u8]) -> Output {
         run(&mut self.command(args), stdin)
     }
 
-    /// Runs a shell command in this folder, in which `$R` is the command under test.
+    /// Runs a shell command in this directory; `$R` is the command under test.
     pub(crate) fn shell(&self, script: &str) -> Output {
         run(shell().current_dir(&self.0).args(["-c", script]), b"")
     }
@@ -101,7 +102,8 @@ impl Drop for Scratch {
 
 pub(crate) const RINGSUM: &str = env!("CARGO_BIN_EXE_ringsum");
 
-/// A folder that is not there: what was measured for whoever runs the tests is not to change them.
+/// A directory that does not exist: the settings of the user who runs the tests must not change
+/// them.
 pub(crate) const NO_SETTINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/no-settings");
 
 /// The command.
@@ -109,21 +111,21 @@ pub(crate) fn ringsum() -> Command {
     named(RINGSUM)
 }
 
-/// The command by another name, or something that runs it.
+/// A command that is, or runs, the command under test.
 pub(crate) fn named(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("XDG_CONFIG_HOME", NO_SETTINGS);
     command
 }
 
-/// A shell, in which `$R` is the command.
+/// A shell in which `$R` is the command.
 pub(crate) fn shell() -> Command {
     let mut shell = named("sh");
     shell.env("R", RINGSUM);
     shell
 }
 
-/// What a command left.
+/// The exit status and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) code: i32,
@@ -136,14 +138,15 @@ impl Output {
         std::str::from_utf8(&self.stdout).expect("UTF-8")
     }
 
-    /// Code, standard output and standard error at once, so that a failure shows all three.
+    /// Compares exit status, standard output and standard error at once, so that a failure shows
+    /// all three.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, stdout: &str, stderr: &str) {
         let found = (self.code, String::from_utf8_lossy(&self.stdout), &*self.stderr);
         assert_eq!(found, (code, stdout.into(), stderr));
     }
 
-    /// The same for standard output that may be no UTF-8.
+    /// The same for standard output that may not be UTF-8.
     #[track_caller]
     pub(crate) fn expect_bytes(&self, code: i32, stdout: &[u8], stderr: &str) {
         self.expect(code, &String::from_utf8_lossy(stdout), stderr);
@@ -151,12 +154,12 @@ impl Output {
     }
 }
 
-/// Kills a process that does not end: a test of what must not hang fails, and does not hang itself.
+/// Kills a process that does not end, so that a test for hangs fails instead of hanging.
 pub(crate) struct Watchdog {
     _ended: mpsc::Sender<()>,
 }
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any command takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Watchdog {
@@ -180,7 +183,7 @@ pub(crate) fn run(command: &mut Command, stdin: &[u8]) -> Output {
         .spawn()
         .expect("the command starts");
     let _watchdog = Watchdog::of(&child);
-    // A command that does not read its input leaves, and the write fails: no matter.
+    // (A command that does not read its input may exit before this write.)
     let _ = child.stdin.take().expect("piped").write_all(stdin);
     let output = child.wait_with_output().expect("the command ends");
     Output {
@@ -194,7 +197,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// The line of a file with this content, as the command has to print it.
+/// The expected line of a file with this content.
 pub(crate) fn line(content: &[u8], name: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::new();
     for &byte in name {
@@ -209,7 +212,7 @@ pub(crate) fn line(content: &[u8], name: &[u8]) -> Vec<u8> {
     [slash.as_bytes(), hex(content).as_bytes(), b"  ", &escaped, b"\n"].concat()
 }
 
-/// The regular files below a folder, with their paths from there, in the order of their bytes.
+/// The regular files below a directory, by their relative paths, in byte order.
 pub(crate) fn files_below(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut directories = vec![root.to_owned()];
@@ -228,25 +231,25 @@ pub(crate) fn files_below(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     files
 }
 
-/// What `-r` has to print of a folder that is called `shown`.
+/// The expected output of `-r` for a directory that is named `shown`.
 pub(crate) fn lines_below(root: &Path, shown: &str) -> Vec<u8> {
     let name = |path: &[u8]| [shown.as_bytes(), b"/", path].concat();
     files_below(root).iter().flat_map(|(path, content)| line(content, &name(path))).collect()
 }
 
-/// Says on the real standard error, which the test harness does not hide, what is not tested for want
-/// of a program or a privilege.
+/// Prints why something is not tested, on the real standard error, which the test harness does not
+/// capture.
 pub(crate) fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {why}");
 }
 
-/// The same for want of something in the kernel or the file system: with STRICT=1 a failure.
+/// The same for a missing feature of the kernel or the file system: with STRICT=1 the test fails.
 pub(crate) fn skip_unless_strict(why: &str) {
     skip(why);
     assert!(std::env::var_os("STRICT").is_none_or(|value| value != "1"), "STRICT: {why}");
 }
 
-/// Whether a program is there to be compared with.
+/// Whether a program to compare with is installed.
 pub(crate) fn installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }

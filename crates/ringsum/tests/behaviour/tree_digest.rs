@@ -1,4 +1,4 @@
-//! `--tree-digest`: one digest for a tree, computed again here from what its format says.
+//! `--tree-digest`: one digest for a tree, recomputed here from the specification of its format.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::{Scratch, content, skip};
 
-/// What the digest of a tree is, by its entries one after another.
+/// Computes the digest of a tree from its entries.
 struct Expected(blake3::Hasher);
 
 impl Expected {
@@ -24,7 +24,7 @@ impl Expected {
         self.bytes(path);
     }
 
-    /// What is in `directory`, which is at `path`, with a slash behind it.
+    /// Adds the entries of `directory`, whose path is `path` with a slash at its end.
     fn add(&mut self, directory: &Path, path: &[u8]) {
         let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
         let mut names: Vec<Vec<u8>> = entries
@@ -72,7 +72,7 @@ fn make_special(scratch: &Scratch, name: &str, kind: FileType) -> rustix::io::Re
     mknodat(CWD, scratch.join(name), kind, Mode::from(0o644), makedev(1, 3))
 }
 
-/// A tree at `root`, the same each time but for the order in which it is made.
+/// A tree at `root`, always the same except for the order in which it is created.
 fn plant(scratch: &Scratch, root: &str, reversed: bool) {
     let mut files: Vec<(&str, Vec<u8>, u32)> = vec![
         ("a-b", b"1".to_vec(), 0o644),
@@ -99,7 +99,7 @@ fn plant(scratch: &Scratch, root: &str, reversed: bool) {
     make_special(scratch, &format!("{root}/socket"), FileType::Socket).unwrap();
 }
 
-/// The digest that is printed for one tree.
+/// The digest that is printed for a tree.
 #[track_caller]
 fn digest(scratch: &Scratch, root: &str) -> String {
     let output = scratch.run(&["-r", "--tree-digest", root]);
@@ -121,7 +121,7 @@ fn it_is_what_the_format_says() {
         let output = scratch.run(&["-r", "--tree-digest", way, "t", "nothing", "t"]);
         output.expect(0, &both, "");
     }
-    // A file has no digest of a tree, but its hash.
+    // A file has its hash, and no tree digest.
     let hash = blake3::hash(b"1");
     let tagged = scratch.run(&["-r", "--tree-digest", "--tag", "t"]);
     tagged.expect(0, &format!("BLAKE3 (t) = {t}\n"), "");
@@ -197,7 +197,7 @@ fn the_example_of_the_specification() {
     assert_eq!(digest(&scratch, "t"), printed);
 }
 
-/// Times, owners and other permissions are no part of it.
+/// Times, owners and most permissions do not count.
 #[test]
 fn what_does_not_count() {
     let scratch = Scratch::new();
@@ -223,7 +223,7 @@ fn a_tree_of_which_something_is_missing_has_none() {
     }
     fs::set_permissions(scratch.join("t/a"), Permissions::from_mode(0o0)).unwrap();
     let output = crate::support::run(&mut command, b"");
-    // The other one still has its own.
+    // The other tree still has its digest.
     let line = format!("{}  u\n", expected(&scratch.join("u")));
     assert_eq!((output.code, output.stdout()), (1, &*line), "{}", output.stderr);
     let denied = "ringsum: t/a: Permission denied (os error 13)\n";

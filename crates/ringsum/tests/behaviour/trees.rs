@@ -1,5 +1,5 @@
-//! `-r`: every kind of entry, every name, every way of reading, and trees that change meanwhile. The
-//! expected hashes are those of the crate `blake3`, and the order is that of the bytes of whole paths.
+//! `-r`: every kind of entry, every name, every way of reading, and trees that change during the
+//! walk. Expected hashes come from the crate `blake3`; lines are in the byte order of whole paths.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -78,14 +78,15 @@ fn every_kind_of_entry() {
     {
         scratch.run(&[way, &["--recursive", "t"]].concat()).expect(0, &expected, SKIPPED);
     }
-    // A link is followed where it is named.
+    // A link that is named is followed.
     let through = |link: &str| expected.replace("  t/", &format!("  {link}/"));
     let skipped = SKIPPED.replace(": t/", ": t/loop/");
     scratch.run(&["-r", "t/loop"]).expect(0, &through("t/loop"), &skipped);
     scratch.run(&["-r", "t/link"]).expect(0, &format!("{}  t/link\n", hex(b"in a file")), "");
 }
 
-/// Where names come from programs, what is no file is not opened either, and nothing is waited for.
+/// Names in lists come from programs: special files among them are not opened, and the run does not
+/// block.
 #[test]
 fn what_is_no_file_is_left_out_where_it_is_named_too() {
     let scratch = every_kind();
@@ -174,7 +175,7 @@ fn arguments_are_in_their_order_and_trees_in_that_of_bytes() {
             scratch.run(&args).expect_bytes(0, &expected, "");
         }
     }
-    // Without a name, it is the current directory.
+    // Without a name, the current directory is walked.
     let mut here = scratch.command(&["-r"]);
     run(here.current_dir(scratch.join("t")), b"not read").expect_bytes(0, &tree("."), "");
     let absolute = scratch.join("t");
@@ -189,7 +190,7 @@ fn a_directory_is_no_file_without_the_option() {
     scratch.write("t/x", "x");
     let said = "ringsum: t: Is a directory (os error 21)\n";
     scratch.run(&["t"]).expect(1, "", said);
-    // Together with others, they are counted.
+    // Among other files, they are counted.
     let gone = "ringsum: gone: No such file or directory (os error 2)\n";
     scratch.run(&["-r", "gone", "t"]).expect(
         1,
@@ -238,7 +239,8 @@ fn what_contradicts_is_refused() {
     assert!(!scratch.join("i").exists());
 }
 
-/// A tree `t` with names of one byte, and with each byte in the middle: all but NUL and `/`, and `.` alone.
+/// A tree `t` with a name for each byte except NUL and `/`: alone (except `.`), and in the middle
+/// of a name.
 fn every_name() -> Scratch {
     let scratch = Scratch::new();
     scratch.make_dir("t");
@@ -265,14 +267,14 @@ fn names_of_every_byte() {
         [hex(content).as_bytes(), b"  ", &name(path), b"\0"].concat()
     };
     zero.expect_bytes(0, &files.iter().flat_map(record).collect::<Vec<_>>(), "");
-    // Both are what --check reads, and it gives the names as they are listed.
+    // --check reads both, and prints the names as they are listed.
     let ok = |path: &Vec<u8>| [&name(path)[..], b": OK\0"].concat();
     let all_ok: Vec<u8> = files.keys().flat_map(ok).collect();
     scratch.run_with(&["--check", "-z"], &zero.stdout).expect_bytes(0, &all_ok, "");
     let checked = scratch.run_with(&["--check"], &plain.stdout);
     assert_eq!((checked.code, &*checked.stderr), (0, ""));
     assert_eq!(checked.stdout.split(|byte| *byte == b'\n').count(), files.len() + 1);
-    // And as names in a list.
+    // And the names in a list for --files-from.
     let names: Vec<u8> = files.keys().flat_map(|path| [&name(path)[..], b"\0"].concat()).collect();
     let listed = scratch.run_with(&["--files-from", "-", "-0"], &names);
     listed.expect_bytes(0, &plain.stdout, "");
@@ -312,8 +314,8 @@ fn what_may_not_be_read_is_said_and_the_rest_is_hashed() {
     output.expect_bytes(1, &expected, &said);
 }
 
-/// Goes down in steps, since the kernel takes no path of that length. Calls `each` in every directory;
-/// returns the last.
+/// Makes nested directories one at a time, since the kernel accepts no path of that length. Calls
+/// `each` in every directory; returns the last.
 fn dig(root: &Path, name: &str, depth: usize, each: impl Fn(&OwnedFd)) -> OwnedFd {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY;
     let mut directory = openat(CWD, root, flags, Mode::empty()).unwrap();
@@ -337,7 +339,7 @@ fn paths_longer_than_the_kernel_takes() {
     scratch.make_dir("t");
     let name = "n".repeat(250);
     let path = format!("t/{}/", vec![&*name; 40].join("/"));
-    // Only what is at the bottom has files in it.
+    // Only the deepest directory has files.
     let bottom = dig(&scratch.join("t"), &name, 40, |_| {});
     write_in(&bottom, "file", b"deep");
     write_in(&bottom, "z", b"other");
@@ -374,14 +376,14 @@ fn many_entries_in_one_directory() {
     let scratch = Scratch::new();
     scratch.make_dir("t");
     for i in 0..5000_u32 {
-        // In no order.
+        // In random order.
         let name = format!("{:x}", i.wrapping_mul(2_654_435_761) >> (i % 17));
         scratch.write(format!("t/{name}-{i}"), name);
     }
     let expected = lines_below(&scratch.join("t"), "t");
     assert_eq!(expected.split(|byte| *byte == b'\n').count(), 5001);
     scratch.run(&["-r", "t"]).expect_bytes(0, &expected, "");
-    // A reader that has seen enough.
+    // A reader that stops reading.
     let first = expected.split_inclusive(|byte| *byte == b'\n').next().unwrap();
     let head = scratch.shell("{ $R -r t; echo $? >&2; } | head -n 1");
     head.expect_bytes(0, first, "0\n");
@@ -396,7 +398,7 @@ fn sorted_lines(lines: &[u8]) -> Vec<u8> {
     lines.concat()
 }
 
-/// What has no length until it is read.
+/// Files whose `stat` reports no length.
 #[test]
 fn files_that_do_not_say_how_long_they_are() {
     let folder = Path::new("/proc/sys/fs/inotify");
@@ -410,7 +412,7 @@ fn files_that_do_not_say_how_long_they_are() {
     }
 }
 
-/// Lengths at every boundary: of a page, a small block, a block, and a few of them.
+/// Lengths around every boundary: a page, a small block, a block, and a few blocks.
 const LENGTHS: [usize; 15] = [
     0,
     1,
@@ -429,7 +431,7 @@ const LENGTHS: [usize; 15] = [
     100_000,
 ];
 
-/// A tree `t` of files of all these lengths, on the disk and in the page cache.
+/// A tree `t` with a file of each of these lengths, written to disk and in the page cache.
 fn every_length() -> Scratch {
     let scratch = Scratch::new();
     for (i, len) in LENGTHS.into_iter().enumerate() {
@@ -453,7 +455,7 @@ fn cool(scratch: &Scratch) {
     }
 }
 
-/// The engines and cache modes that can be had here, as options.
+/// The engines and cache modes that are available here, as options.
 fn ways(scratch: &Scratch) -> Vec<Vec<&'static str>> {
     let engines = ["", "--engine=io_uring", "--engine=libaio", "--engine=pool", "--engine=pread"];
     let caches = ["", "--cache=direct", "--cache=buffered", "--cache=dontcache"];
@@ -520,7 +522,7 @@ fn every_knob_prints_the_same_bytes() {
         let output = scratch.run(&[&["-r", "t"], knob].concat());
         assert!(output.stdout == expected && output.code == 0, "{knob:?}: {output:?}");
     }
-    // Cold, with nothing said; and modes of the hash itself.
+    // Cold, without options; and the other hash modes.
     cool(&scratch);
     scratch.run(&["-r", "t"]).expect_bytes(0, &expected, "");
     let files = files_below(&scratch.join("t"));
@@ -538,7 +540,7 @@ fn every_knob_prints_the_same_bytes() {
     scratch.run(&["-r", "-l5", "--no-names", "t"]).expect(0, &short, "");
 }
 
-/// Paths of some names each, with the length of a file.
+/// Paths of one to three names, each with the length of its file.
 fn any_tree() -> impl Strategy<Value = Vec<(Vec<String>, usize)>> {
     let name = prop::string::string_regex("[ab.0 \\\\\n\r\u{e9}-]{1,3}").unwrap();
     let name = name.prop_filter("no name", |name| !matches!(&**name, "." | ".."));
@@ -546,7 +548,7 @@ fn any_tree() -> impl Strategy<Value = Vec<(Vec<String>, usize)>> {
     prop::collection::vec((prop::collection::vec(name, 1..4), len), 0..30)
 }
 
-/// A tree `t`: what would be a file and a directory is what came first.
+/// A tree `t` of these files. If a path is both a file and a directory, the first one wins.
 fn planted(tree: &[(Vec<String>, usize)]) -> Scratch {
     let scratch = Scratch::new();
     scratch.make_dir("t");
@@ -579,10 +581,10 @@ proptest! {
     }
 }
 
-/// What each file has had in it, by its path: hashes that may be printed.
+/// The hashes of every content that each file has had, by path: these may be printed.
 type Had = Mutex<HashMap<String, HashSet<String>>>;
 
-/// A tree `t` that changes all the time.
+/// A tree `t` that never stops changing.
 struct Churn<'a> {
     scratch: &'a Scratch,
     had: &'a Had,
@@ -590,13 +592,13 @@ struct Churn<'a> {
 }
 
 impl Churn<'_> {
-    /// Takes down what a file is about to have in it.
+    /// Notes a content that a file is about to have.
     fn note(&self, name: &str, content: &[u8]) {
         self.had.lock().unwrap().entry(name.to_owned()).or_default().insert(hex(content));
     }
 
-    /// Files that are written over in place. They only grow, within a page, until they are made anew: so
-    /// nothing that was ever in one is a part of what was in it later, and a mixture is in no list.
+    /// Overwrites files in place. They only grow, within a page, until they are recreated: no old
+    /// content is a prefix of a later one, so a mixture of two is never in the list.
     fn write_over(&self) {
         for i in 0..8 {
             let name = format!("t/over{i}");
@@ -611,7 +613,7 @@ impl Churn<'_> {
         }
     }
 
-    /// Larger ones, in whose place others are put.
+    /// Replaces larger files by others.
     fn replace(&self) {
         for i in 0..2 {
             let name = format!("t/large{i}");
@@ -622,7 +624,7 @@ impl Churn<'_> {
         }
     }
 
-    /// A directory that comes and goes, and a name that stands for something else each time.
+    /// Creates and removes a directory, and changes the type of a name.
     fn come_and_go(&self) {
         let write = |name: &str| {
             self.note(name, b"");
@@ -654,7 +656,8 @@ impl Churn<'_> {
     }
 }
 
-/// That each line is true or was, in order, and that what is missing was said and counted.
+/// Checks that each line is or was true, that lines are in order, and that whatever is missing has
+/// a message and is counted.
 fn check_churned(case: &[&str], output: &Output, had: &Had) -> usize {
     let had = had.lock().unwrap();
     let mut names = Vec::new();
@@ -714,7 +717,7 @@ fn a_tree_that_changes_gives_messages_and_no_wrong_line() {
                 churn.round();
             }
         });
-        // Also when an assertion fails.
+        // Stops the thread even if an assertion fails.
         let _stop = StopOnDrop(&stop);
         let mut lines = 0;
         for _ in 0..8 {
@@ -725,7 +728,7 @@ fn a_tree_that_changes_gives_messages_and_no_wrong_line() {
         }
         assert!(lines > 64, "only {lines} lines");
     });
-    // Left alone, all of it is right.
+    // Once nothing changes any more, all of it is right.
     let output = scratch.run(&["-r", "t", "--index=index"]);
     assert_eq!(output.stdout, lines_below(&scratch.join("t"), "t"));
 }

@@ -1,5 +1,4 @@
-//! Settings that were measured on the machine: followed where they count, left where they do not, and
-//! `--explain` says which.
+//! Settings measured on the machine: used if they apply, ignored otherwise, as `--explain` reports.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,19 +11,20 @@ use crate::support::{Output, Scratch, content, hex, ringsum, run, skip};
 
 const WHY: &str = "measured best on this device on 2026-11-21, by `ringbench tune`";
 
-/// Four times what the setting has in flight, and a bit.
+/// A little more than four times the bytes that the setting has in flight.
 const BYTES: usize = 13_000_000;
 
-/// A folder with a file `cold`, and another one for settings.
+/// A directory with a file `cold`, and one for settings.
 struct Machine {
     scratch: Scratch,
     device: DeviceId,
-    /// What is said without any settings.
+    /// The output of `--explain` without settings.
     plain: String,
 }
 
 impl Machine {
-    /// `None`, and why is said: files here are not read past the page cache, or not from a device.
+    /// Prints a message and returns `None` if files here are not read past the page cache, or not
+    /// from a device.
     fn new() -> Option<Machine> {
         let scratch = Scratch::new();
         let file = File::open(scratch.write("cold", content(BYTES))).unwrap();
@@ -68,8 +68,8 @@ impl Machine {
         update(&self.settings(), &entry.device, Some(entry)).unwrap();
     }
 
-    /// Hashes the file, out of the page cache, with these options. Beside much else that reads, a disk may
-    /// answer so late that it is taken for one that turns: it is asked again then.
+    /// Hashes the uncached file with these options. On a busy machine a disk may answer so late
+    /// that it is taken for a rotational one: then this tries again.
     fn run(&self, options: &[&str]) -> Output {
         let mut output = self.run_once(options);
         for _ in 0..20 {
@@ -95,14 +95,14 @@ impl Machine {
         output
     }
 
-    /// What is said of it, but for the facts: how fast the device answers is another thing each time.
+    /// The plan without the facts, among them the latency of the device, which varies.
     fn plan(&self, options: &[&str]) -> String {
         let said = self.run(options).stderr;
         let lines = said.lines().filter(|line| !line.starts_with("  source "));
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// That the plan is what it is without settings, but for a line that says why.
+    /// Checks that the plan is the one without settings, plus a line that says why.
     #[track_caller]
     fn ignores(&self, part: &str) {
         let said = self.plan(&[]);
@@ -136,7 +136,7 @@ fn what_was_measured_is_followed_unless_something_is_named() {
     let output = machine.scratch.shell(&script);
     assert_eq!(output.stdout(), format!("{}  -\n", hex(&content(BYTES))));
     assert!(line(&output, "block").contains(WHY), "{}", output.stderr);
-    // What is named wins, and with it goes all that was measured.
+    // An explicit option wins, and none of the measured settings is used.
     for options in [
         &["--block-size", "256K"][..],
         &["--depth", "2"],
@@ -165,7 +165,7 @@ fn what_does_not_hold_any_more_is_left_and_said() {
     let larger = DeviceId { sectors, ..machine.device.clone() };
     machine.save(&Entry { device: larger, ..machine.entry() });
     machine.ignores("on another device (");
-    // Another device's says nothing of this one.
+    // Settings of another device do not apply.
     fs::remove_file(machine.settings()).unwrap();
     let other = DeviceId {
         number: "4095:0".to_owned(),
@@ -189,7 +189,7 @@ fn a_damaged_file_is_said_and_hashing_goes_on() {
     ] {
         fs::write(machine.settings(), content).unwrap();
         machine.ignores(part);
-        // The plan of a file in the page cache has no use for it.
+        // They are not used for a cached file.
         let mut command = ringsum();
         command.current_dir(machine.scratch.path());
         command.env("XDG_CONFIG_HOME", machine.scratch.join("config"));
@@ -197,7 +197,7 @@ fn a_damaged_file_is_said_and_hashing_goes_on() {
         let output = run(command.args(["--explain", "warm"]), b"");
         assert!(output.code == 0 && !output.stderr.contains("tuned"), "{}", output.stderr);
     }
-    // Nor is anything said where nobody asks.
+    // Without --explain nothing is printed.
     let output = run(
         ringsum()
             .current_dir(machine.scratch.path())

@@ -1,6 +1,6 @@
-//! Places that cannot be read: which bytes they are, whatever reads them, and `--list-bad-ranges`. A loop device
-//! whose backing file was shortened gives real errors; that needs root. What cannot be set up is skipped,
-//! and said.
+//! Bad sectors: which bytes are reported, by every engine, and `--list-bad-ranges`. A loop device
+//! whose backing file was truncated gives real errors, which needs root; a test whose setup fails
+//! is skipped with a message.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +11,8 @@ use crate::support::{content, hex};
 
 const MIB: usize = 1 << 20;
 
-/// Every engine and cache mode, and the least that is read with it, in bytes; 0: what the device has.
+/// Every engine and cache mode, and the smallest unit that it reads, in bytes; 0: that of the
+/// device.
 const WAYS: [(&[&str], u64); 12] = [
     (&["--cache=buffered"], 4096),
     (&["--cache=direct"], 0),
@@ -27,7 +28,7 @@ const WAYS: [(&[&str], u64); 12] = [
     (&["--engine=io_uring", "--cache=direct", "--workers=2", "--in-order"], 0),
 ];
 
-/// Drops what is in the page cache of an open file or device.
+/// Drops an open file or device from the page cache.
 fn cool(file: &File) {
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
@@ -55,7 +56,7 @@ fn the_first_and_the_last_bad_sector_are_named() {
         let device = setup.attach("backing", "off")?;
         let line = format!("{}  {device}\n", hex(&content(8 * MIB)));
         setup.scratch.run(&[&device]).expect(0, &line, "");
-        // Not even at the start of a page.
+        // Not at the start of a page.
         let bad = 4 * MIB as u64 + 3 * 512;
         let held = File::open(&device).unwrap();
         shorten(setup, bad);
@@ -65,7 +66,7 @@ fn the_first_and_the_last_bad_sector_are_named() {
             let ok = format!("{}  a\n", hex(b"aaa"));
             assert_eq!((output.code, output.stdout()), (1, &*ok), "{way:?}: {}", output.stderr);
             let (first, last) = place(&output.stderr, &format!("ringsum: {device}: "));
-            // Whichever block failed first: all after the first bad sector is bad.
+            // Whichever block fails first: everything after the first bad sector is bad.
             let block = 512 << 10;
             let expected = match first {
                 at if at < 4 * MIB as u64 + block => bad / page.max(512) * page.max(512),
@@ -78,16 +79,16 @@ fn the_first_and_the_last_bad_sector_are_named() {
     });
 }
 
-/// Length of a small file, in bytes: it is read in one go.
+/// Length of a small file in bytes: one read.
 const SMALL: usize = 300_000;
 
 const NAMES: [&str; 2] = ["on/t/file", "on/t/small"];
 
-/// Two files on an ext4 whose device is shorter by now: which 4096 bytes of each are gone.
+/// Two files on an ext4 whose device was truncated: which blocks of 4096 bytes each has lost.
 struct Bad([Vec<bool>; 2]);
 
 impl Bad {
-    /// The ranges that are gone of one of them, as they are listed: offset and length.
+    /// The lost ranges of one file, as they are listed: offset and length.
     fn ranges(&self, file: usize) -> Vec<(usize, usize)> {
         let (units, len) = (&self.0[file], [3 * MIB, SMALL][file]);
         let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -101,11 +102,11 @@ impl Bad {
         ranges
     }
 
-    /// Whether a place is from the first bad unit of some block to its last one.
+    /// Whether a position lies between the first bad unit of a block and its last one.
     fn has(&self, file: usize, (first, last): (u64, u64)) -> bool {
         let (units, len) = (&self.0[file], [3 * MIB, SMALL][file] as u64);
         let (from, to) = ((first / 4096) as usize, (last / 4096) as usize);
-        // The smallest blocks that there are.
+        // The smallest block size.
         let is_edge = |at: u64| at.is_multiple_of(32 << 10) || at == len;
         let starts = units[from] && first % 4096 == 0;
         let ends = units[to] && ((last + 1) % 4096 == 0 || last + 1 == len);
@@ -120,13 +121,13 @@ fn cool_all(setup: &Setup) {
     NAMES.iter().for_each(|name| cool(&File::open(setup.scratch.join(name)).unwrap()));
 }
 
-/// A file of three MiB and a small one, of which parts are gone: in the middle of the first one at least.
+/// A file of 3 MiB and a small one, each with lost parts; at least the first in its middle.
 fn files_with_holes(setup: &mut Setup) -> Result<Bad, String> {
     setup.make("mkfs.ext4 -q -F -b 4096 -O ^has_journal", 24, "rw", "off")?;
     setup.scratch.make_dir("on/t");
     let parts = [noise(3 * MIB), noise(SMALL)];
     let file = File::create_new(setup.scratch.join(NAMES[0])).unwrap();
-    // What is written last lies behind the rest, or in a gap.
+    // The last file that is written lies behind the others, or in a gap.
     for range in [0..MIB, 2 * MIB..3 * MIB, MIB..2 * MIB] {
         file.write_all_at(&parts[0][range.clone()], range.start as u64).unwrap();
         file.sync_all().unwrap();
@@ -149,7 +150,7 @@ fn files_with_holes(setup: &mut Setup) -> Result<Bad, String> {
     Ok(Bad([long, small].map(|places| places.into_iter().map(|at| at >= cut).collect())))
 }
 
-/// 20 files that are well, elsewhere; and the lines that they have.
+/// 20 healthy files on another device, and their lines.
 fn calm(setup: &Setup) -> String {
     setup.scratch.make_dir("calm");
     let line = |i: u32| {

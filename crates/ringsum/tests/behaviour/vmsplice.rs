@@ -13,9 +13,9 @@ pub(super) struct Producer<P> {
     pipe: P,
     halves: [Buffer; 2],
     half_bytes: usize,
-    /// The half that is filled next.
+    /// The half to fill next.
     next: usize,
-    /// Bytes that were sent of each half the last time.
+    /// Bytes of each half that were sent the last time.
     sent: [usize; 2],
 }
 
@@ -26,7 +26,7 @@ impl<P: AsFd> Producer<P> {
         Producer { pipe, halves, half_bytes, next: 0, sent: [0; 2] }
     }
 
-    /// The next half, once nothing of it is in the pipe any more.
+    /// Returns the next half once none of it is in the pipe any more.
     pub(super) fn writable(&mut self) -> &mut [u8] {
         let since = self.sent[self.next ^ 1] as u64;
         while rustix::io::ioctl_fionread(&self.pipe).unwrap() > since {

@@ -1,5 +1,5 @@
-//! Files that become others while they are read, on file systems of this machine: a hash of what a file was
-//! before or is after, or an error; and with `--retry-changed` the hash of what it is after.
+//! Files that change while they are read, on file systems of this machine: the hash of the content
+//! before or after, or an error; with `--retry-changed`, the hash of the content after.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -68,19 +68,19 @@ pub(crate) const GROUP: Group = Group {
 /// Where the file is.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
-    /// On the disk of the build.
+    /// On the disk that holds the build.
     Here,
     Memory,
     /// Below an overlay.
     Lower,
 }
 
-/// What becomes of a file.
+/// A change of a file.
 #[derive(Clone, Copy)]
 struct Change {
-    /// Given its path, and what is to be in it.
+    /// Called with the path and the new content.
     make: fn(&Path, &[u8]),
-    /// What is in it afterwards: nothing, if it is no more.
+    /// The new content for an old one; `None` if the file is removed.
     after: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
@@ -123,7 +123,7 @@ const REWRITTEN: Change = Change {
     after: other,
 };
 
-/// The same through a mapping, whose writes have no system call that could be seen.
+/// The same through a mapping, whose stores are no system calls.
 const MAPPED: Change = Change {
     make: |path, after| {
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
@@ -140,7 +140,7 @@ fn retried(trial: &Trial<'_>, place: Place, change: Change) -> Result<(), String
     each(trial, place, change, &["--retry-changed", "2"], Must::Hash)
 }
 
-/// Tries a file that takes half a second, and becomes another in its middle.
+/// Reads a file for half a second, and changes it midway.
 fn each(
     trial: &Trial<'_>,
     place: Place,
@@ -158,7 +158,7 @@ fn each(
     let before = noise(LEN);
     let after = (change.after)(&before);
     let rights: Vec<&[u8]> = std::iter::once(&before[..]).chain(after.as_deref()).collect();
-    // An overlay is not told of what changes below it: each engine has a file of its own.
+    // An overlay does not notice changes in its layers: each engine has its own file.
     let name = |engine: &str| format!("file-of-{engine}");
     for engine in crate::table::ENGINES {
         setup.write(&format!("below/{}", name(engine)), &before);
@@ -183,10 +183,10 @@ fn each(
                 (change.make)(&full, &after);
             })
     });
-    setup.take_down()
+    setup.undo_all()
 }
 
-/// Whether one of the descriptors in a folder of `/proc` is of a file.
+/// Whether one of the descriptors in a directory of `/proc` refers to a file.
 fn has_open(files: &str, path: &Path) -> bool {
     let Ok(files) = fs::read_dir(files) else { return true };
     files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|target| target == path))

@@ -1,8 +1,8 @@
-//! A file system of the test's own, in this process, whose files go wrong on command.
+//! A FUSE file system in this process, whose files are faulty on request.
 //!
-//! Each file is registered under a number, which is its name and its inode, and used for one run, so that no
-//! page of one run is there for another; or it is made when it is first looked for, out of its name. It knows
-//! nothing of what must come of it.
+//! Each file is registered under a number, which is its name and its inode, and used for one run,
+//! so that no run finds cached pages of another; or it is made from its name at the first lookup.
+//! The expected outcomes are not known here.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,28 +15,29 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, Request, Session,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, Request, Session,
 };
 
-/// Requests that are answered at once: a slow one holds up no other.
+/// Threads that answer requests, so that a slow one does not delay others.
 const THREADS: usize = 6;
 
-/// A file that goes wrong.
+/// A faulty file.
 #[derive(Default)]
 pub(crate) struct File {
     pub(crate) content: Vec<u8>,
-    /// What it says its length is, where that is not so.
+    /// The reported length, if it is wrong.
     pub(crate) claims: Option<u64>,
-    /// Each read of a program is one here, and its answer goes to that read; else the page cache is between.
+    /// Direct I/O: each read of a program is one request. Otherwise reads go through the page
+    /// cache.
     pub(crate) is_direct: bool,
     pub(crate) trouble: Trouble,
-    /// What becomes of it after so many reads.
+    /// A change after a number of reads.
     pub(crate) later: Option<Later>,
     pub(crate) seen: Seen,
 }
 
-/// What happened to a file until now.
+/// The requests for a file so far.
 #[derive(Default)]
 pub(crate) struct Seen {
     reads: AtomicU64,
@@ -44,20 +45,20 @@ pub(crate) struct Seen {
     served: Mutex<Vec<u8>>,
 }
 
-/// What a read meets.
+/// The fault of a read.
 #[derive(Default)]
 pub(crate) enum Trouble {
     #[default]
     None,
-    /// Each read takes so long.
+    /// Each read takes this long.
     Slow(Duration),
-    /// No read brings more than about so many bytes, and each another number of them.
+    /// Reads return at most about this many bytes, each a different number.
     Short(usize),
-    /// Reads that touch these bytes fail, so many times in all.
+    /// Reads that touch these bytes fail, this many times in all.
     Fails { at: Range<u64>, errno: i32, times: u32 },
-    /// It cannot be opened.
+    /// Opening it fails.
     Open(i32),
-    /// It says nothing of itself once it has been read from.
+    /// `stat` fails after the first read.
     Status(i32),
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct Later {
     pub(crate) is_told_by: Told,
 }
 
-/// Which facts of a file tell of its change. (Its length always does, unless `claims` hides it.)
+/// The metadata that shows a change. (The length always does, unless `claims` hides it.)
 #[derive(PartialEq)]
 pub(crate) enum Told {
     Mtime,
@@ -128,7 +129,7 @@ impl File {
         Ok(content[from..to].to_vec())
     }
 
-    /// The bytes that were given away, each as it was the last time.
+    /// The bytes that were returned, each by its last read.
     pub(crate) fn served(&self) -> Vec<u8> {
         self.seen.served.lock().unwrap().clone()
     }
@@ -157,7 +158,7 @@ fn attr(ino: INodeNo, kind: FileType) -> FileAttr {
 
 type Files = Arc<Mutex<HashMap<u64, Arc<File>>>>;
 
-/// Makes a file of its name.
+/// Makes a file from its name.
 pub(crate) type ByName = fn(&str) -> Option<File>;
 
 struct Faulty {
@@ -172,7 +173,7 @@ impl Faulty {
         self.files.lock().unwrap().get(&ino).cloned()
     }
 
-    /// The number of a file, which is its name, or that of the name.
+    /// The number of a file: its name, or the number that was assigned to the name.
     fn number(&self, name: &str) -> Option<u64> {
         let Some(by_name) = self.by_name else { return name.parse().ok() };
         let mut numbers = self.numbers.lock().unwrap();
@@ -187,7 +188,7 @@ impl Faulty {
     }
 }
 
-/// Nothing that it says is to be remembered.
+/// How long the kernel may cache a reply.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 
 impl Filesystem for Faulty {
@@ -224,7 +225,28 @@ impl Filesystem for Faulty {
         }
     }
 
-    /// What was made of its name is made anew for the next who looks, if there is another.
+    /// Lists the files that were added; those that are made from their names are not listed.
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let mut numbers: Vec<_> = self.files.lock().unwrap().keys().copied().collect();
+        numbers.sort_unstable();
+        // (The offset of an entry is its number, and numbers start at 2.)
+        for number in numbers.into_iter().filter(|number| *number > offset) {
+            let kind = FileType::RegularFile;
+            if reply.add(INodeNo(number), number, kind, number.to_string()) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    /// A file that was made from its name is made again at its next lookup.
     fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let number = name.to_str().and_then(|name| self.numbers.lock().unwrap().remove(name));
         match number.and_then(|number| self.files.lock().unwrap().remove(&number)) {
@@ -252,7 +274,7 @@ impl Filesystem for Faulty {
     }
 }
 
-/// The file system, mounted until it is dropped.
+/// The mounted file system; dropping it unmounts it.
 pub(crate) struct Mounted {
     files: Files,
     next: AtomicU64,
@@ -260,12 +282,12 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// With files that are [added](Mounted::add).
+    /// Serves files that are [added](Mounted::add).
     pub(crate) fn new(place: &Path) -> Result<Mounted, String> {
         Mounted::serving(place, None)
     }
 
-    /// With a file for each name of which `by_name` makes one.
+    /// Serves the files that `by_name` makes from names.
     pub(crate) fn by_name(place: &Path, by_name: ByName) -> Result<Mounted, String> {
         Mounted::serving(place, Some(by_name))
     }
@@ -286,7 +308,7 @@ impl Mounted {
         Ok(Mounted { files, next: AtomicU64::new(2), _session: session })
     }
 
-    /// Registers a file, for as long as what it gives lives.
+    /// Registers a file until the returned value is dropped.
     pub(crate) fn add(&self, file: File) -> Added<'_> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = Arc::new(file);
@@ -295,7 +317,7 @@ impl Mounted {
     }
 }
 
-/// A file that is there.
+/// A registered file.
 pub(crate) struct Added<'a> {
     mounted: &'a Mounted,
     number: u64,

@@ -1,4 +1,4 @@
-//! Devices that fail, and file systems of every kind, made on the spot on loop devices.
+//! Failing devices, and file systems of every kind, created on loop devices.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -97,7 +97,7 @@ fn setup() -> Setup {
     setup
 }
 
-/// Tries what is at `path` with each engine, each time from the device.
+/// Reads the file at `path` with each engine, each time from the device.
 fn each(
     trial: &Trial<'_>,
     setup: &Setup,
@@ -116,7 +116,7 @@ fn each(
     });
 }
 
-/// What the kernel cannot read ends where the file of the loop device does.
+/// The device ends where its backing file was truncated.
 fn cut_device(trial: &Trial<'_>, dio: &str, must: Must) -> Result<(), String> {
     const CUT: u64 = 2 << 20;
     let mut setup = setup();
@@ -131,10 +131,10 @@ fn cut_device(trial: &Trial<'_>, dio: &str, must: Must) -> Result<(), String> {
         .unwrap();
     let at = if must == Must::Map { CUT } else { 0 }..4 << 20;
     each(trial, &setup, &device, &content, must, Some(at));
-    setup.take_down()
+    setup.undo_all()
 }
 
-/// Where `mark` lies in `backing`.
+/// The offset of `mark` in `backing`.
 fn place_of(setup: &Setup, mark: &[u8]) -> Result<u64, String> {
     let image = fs::read(setup.scratch.join("backing")).unwrap();
     let at = (0..image.len()).step_by(512).find(|at| image[*at..].starts_with(mark));
@@ -144,7 +144,7 @@ fn place_of(setup: &Setup, mark: &[u8]) -> Result<u64, String> {
 fn cut_file(trial: &Trial<'_>) -> Result<(), String> {
     let mut setup = setup();
     let content = noise(LEN);
-    // All that the file system says of itself is before the content.
+    // All metadata lies before the content.
     let device = setup.make("mkfs.ext4 -q -F -O ^has_journal", 32, "rw", "off")?;
     setup.write("on/file", &content);
     setup.tool("umount on")?;
@@ -155,7 +155,7 @@ fn cut_file(trial: &Trial<'_>) -> Result<(), String> {
     backing.set_len(place).unwrap();
     setup.tool(&format!("blockdev --flushbufs {device}"))?;
     each(trial, &setup, "on/file", &content, Must::Fail, Some(0..LEN as u64));
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn corrupted(trial: &Trial<'_>) -> Result<(), String> {
@@ -167,10 +167,10 @@ fn corrupted(trial: &Trial<'_>) -> Result<(), String> {
     setup.change(&content);
     setup.tool(&format!("blockdev --flushbufs {device}; mount {device} on"))?;
     each(trial, &setup, "on/file", &content, Must::Fail, Some(0..LEN as u64));
-    setup.take_down()
+    setup.undo_all()
 }
 
-/// A name for the device mapper, where there is one.
+/// Makes a device-mapper device, if that is supported.
 fn mapper(setup: &mut Setup, what: &str, table: &str) -> Result<String, String> {
     setup.tool("dmsetup version").map_err(|_| "no dmsetup, or no device mapper".to_owned())?;
     let name = format!("ringsum-{what}-{}", std::process::id());
@@ -190,7 +190,7 @@ fn mapped_to_errors(trial: &Trial<'_>) -> Result<(), String> {
     );
     let device = mapper(&mut setup, "error", &table)?;
     each(trial, &setup, &device, &content, Must::Fail, Some(0..(4104 * 512)));
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn encrypted(trial: &Trial<'_>) -> Result<(), String> {
@@ -205,7 +205,7 @@ fn encrypted(trial: &Trial<'_>) -> Result<(), String> {
     )?;
     let content = fs::read(&device).map_err(|error| format!("{device}: {error}"))?;
     each(trial, &setup, &device, &content, Must::Hash, None);
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn on(trial: &Trial<'_>, mkfs: &str, mib: u64) -> Result<(), String> {
@@ -221,7 +221,7 @@ fn mounted(
     let content = noise(LEN);
     setup.write("on/file", &content);
     each(trial, &setup, "on/file", &content, Must::Hash, None);
-    setup.take_down()
+    setup.undo_all()
 }
 
 fn lower(trial: &Trial<'_>, mount: Option<&str>) -> Result<(), String> {
@@ -232,17 +232,17 @@ fn lower(trial: &Trial<'_>, mount: Option<&str>) -> Result<(), String> {
     setup.write("below/file", &content);
     overlay(&mut setup, "on", "below")?;
     each(trial, &setup, "on/file", &content, Must::Hash, None);
-    setup.take_down()
+    setup.undo_all()
 }
 
-/// An overlayfs at `place`, on what is at `below`, and with a folder for what changes: `above`.
+/// Mounts an overlayfs at `place`, with `below` as its lower layer and `above` as its upper one.
 pub(crate) fn overlay(setup: &mut Setup, place: &str, below: &str) -> Result<(), String> {
     setup.tool("mkdir -p above work")?;
     let options = format!("lowerdir={below},upperdir=above,workdir=work");
     setup.mount_at(place, &format!("mount -t overlay -o {options} none"))
 }
 
-/// What is packed into a SquashFS.
+/// The content of a SquashFS.
 #[derive(Clone, Copy, PartialEq)]
 enum Packed {
     Well,
@@ -254,7 +254,7 @@ enum Packed {
 fn squashed(trial: &Trial<'_>, packed: Packed, must: Must) -> Result<(), String> {
     setup().tool("mksquashfs -version").map_err(|_| "no mksquashfs".to_owned())?;
     let mut setup = setup();
-    // Half of it, since what cannot be compressed is stored as it is, and nothing would tell of a change.
+    // Only half of it is random: incompressible data would be stored as it is, without a checksum.
     let letters = |byte: u8| [b'a' + byte % 16, b'a' + byte / 16];
     let content: Vec<u8> = noise(LEN).into_iter().flat_map(letters).collect();
     setup.scratch.make_dir("below");
@@ -262,7 +262,7 @@ fn squashed(trial: &Trial<'_>, packed: Packed, must: Must) -> Result<(), String>
     setup.tool("mksquashfs below backing -quiet -no-progress")?;
     let is_broken = matches!(packed, Packed::Broken | Packed::BrokenBelowOverlay);
     if is_broken {
-        // The data comes first, behind a superblock of 96 bytes.
+        // The data starts after a superblock of 96 bytes.
         let backing = OpenOptions::new().write(true).open(setup.scratch.join("backing")).unwrap();
         backing.write_all_at(&[0xFF; 4096], 1 << 20).unwrap();
     }
@@ -275,7 +275,7 @@ fn squashed(trial: &Trial<'_>, packed: Packed, must: Must) -> Result<(), String>
             "over/file"
         }
     };
-    // Which blocks of it these are, only its tables tell.
+    // Only its tables tell which blocks these are.
     each(trial, &setup, path, &content, must, is_broken.then_some(0..content.len() as u64));
-    setup.take_down()
+    setup.undo_all()
 }

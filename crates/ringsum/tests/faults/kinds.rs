@@ -1,5 +1,4 @@
-//! A file system that goes wrong: slow, short, failing, and files that are not what they say or do not stay
-//! what they were.
+//! A faulty file system: slow reads, short reads, errors, wrong lengths, and files that change.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,16 +9,16 @@ use crate::run::{Case, Must};
 use crate::support::hex;
 use crate::table::{ENGINES, Fault, Group, Trial};
 
-/// More than one block of any engine, and no whole number of anything.
+/// Longer than one block of any engine, and a multiple of nothing.
 const LEN: usize = (5 << 20) / 2 + 777;
 
-/// The page of the middle.
+/// The page in the middle.
 const MIDDLE: Range<u64> = 1_232_896..1_236_992;
 
-/// No block of any engine is longer: what is mapped is mapped in windows of this size.
+/// Longest block of any engine: mappings are made in windows of this size.
 const BLOCK_BYTES_MAX: u64 = 4 << 20;
 
-/// How often something fails that fails for ever.
+/// Number of failures of a permanent error.
 const ALWAYS: u32 = u32::MAX;
 
 pub(crate) const GROUP: Group = Group {
@@ -186,15 +185,15 @@ pub(crate) const GROUP: Group = Group {
     ],
 };
 
-/// What is between the command and the server.
+/// The layers between the command and the server.
 #[derive(Clone, Copy, PartialEq)]
 enum Through {
-    /// Each read is one of the server.
+    /// Each read reaches the server.
     Nothing,
     PageCache,
-    /// An overlayfs, which says nothing of what it is on.
+    /// An overlayfs, which hides the file system below.
     Overlay,
-    /// The same, and the page cache.
+    /// An overlayfs and the page cache.
     OverlayAndPageCache,
 }
 
@@ -284,14 +283,14 @@ pub(crate) const BELOW_OVERLAY: Group = Group {
     ],
 };
 
-/// How files are tried.
+/// How a file is read, and the expected outcome.
 #[derive(Clone)]
 struct How {
     must: Must,
     at: Option<Range<u64>>,
     through: Through,
     args: &'static [&'static str],
-    /// The file is named so often.
+    /// How often the file is named.
     times: usize,
 }
 
@@ -301,7 +300,7 @@ impl How {
     }
 }
 
-/// Tries a fresh file with each engine.
+/// Reads a new file with each engine.
 fn each_file(trial: &Trial<'_>, how: &How, make: impl Fn() -> File) -> Result<(), String> {
     let (fuse, scratch) = trial.fuse()?;
     let place = match how.through {
@@ -311,12 +310,12 @@ fn each_file(trial: &Trial<'_>, how: &How, make: impl Fn() -> File) -> Result<()
     for engine in ENGINES {
         let added = fuse.add(make());
         let path = format!("{place}/{}", added.name());
-        // What a file that changes held before and after; never a mixture.
+        // The contents of a changing file before and after; never a mixture.
         let later = added.file.later.as_ref();
         let contents: Vec<&[u8]> = std::iter::once(&added.file.content[..])
             .chain(later.map(|later| &later.content[..]))
             .collect();
-        // What passes the page cache by cannot be mapped.
+        // A file with direct I/O cannot be mapped.
         let is_refused = added.file.is_direct && engine == "mmap" && how.must == Must::Hash;
         let must = if is_refused { Must::Either } else { how.must };
         let case = Case::new(scratch, engine, &path, &contents, must);
@@ -352,7 +351,7 @@ fn hashes(
     each(trial, Must::Hash, None, through, trouble)
 }
 
-/// The bytes in `at` cannot be read: the request that failed begins no more than a block before them.
+/// The bytes in `at` are bad: the failed request starts at most one block before them.
 fn fails(trial: &Trial<'_>, through: Through, at: Range<u64>, errno: i32) -> Result<(), String> {
     let said = at.start.saturating_sub(BLOCK_BYTES_MAX)..at.end;
     let trouble = || Trouble::Fails { at: at.clone(), errno, times: ALWAYS };
@@ -373,7 +372,7 @@ fn small_file_fails(trial: &Trial<'_>) -> Result<(), String> {
     each_file(trial, &how, || bad_everywhere(5000))
 }
 
-/// What one failure leaked, two hundred would not have.
+/// A descriptor leaked by each failure would run out after two hundred.
 fn many_fail(trial: &Trial<'_>) -> Result<(), String> {
     let how = How { times: 200, ..How::new(Must::Fail, Through::Nothing) };
     each_file(trial, &how, || bad_everywhere(LEN))
@@ -389,7 +388,7 @@ fn becomes(
     becomes_for(trial, &How::new(must, through), content, is_told_by)
 }
 
-/// The same, read again.
+/// The same with `--retry-changed`.
 fn becomes_and_is_read_again(
     trial: &Trial<'_>,
     through: Through,
@@ -417,13 +416,13 @@ fn becomes_for(
     each_file(trial, how, make)
 }
 
-/// The bytes in `at` cannot be read, and `--list-bad-ranges` says just that.
+/// The bytes in `at` are bad, and `--list-bad-ranges` lists exactly those.
 fn maps(trial: &Trial<'_>, through: Through, at: Range<u64>) -> Result<(), String> {
     let trouble = || Trouble::Fails { at: at.clone(), errno: libc::ENODATA, times: ALWAYS };
     each(trial, Must::Map, Some(at.clone()), through, trouble)
 }
 
-/// Its length is not what it says: its whole content counts, or there is an error.
+/// The reported length is wrong: the hash is of the whole content, or there is an error.
 fn claims(trial: &Trial<'_>, through: Through, len: u64) -> Result<(), String> {
     let make = || File { claims: Some(len), ..file(through, Trouble::None) };
     each_file(trial, &How::new(Must::Either, through), make)

@@ -1,4 +1,4 @@
-//! Children that are refused system calls, memory, descriptors and threads.
+//! Processes without some system calls, memory, descriptors or threads.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -110,7 +110,7 @@ pub(crate) const GROUP: Group = Group {
 /// The number of the call, which is the same on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Has a command start with a limit.
+/// Starts a command with a resource limit.
 pub(crate) fn limit(command: &mut Command, what: libc::__rlimit_resource_t, most: u64) {
     // SAFETY: one system call, on memory of the child's.
     unsafe {
@@ -124,7 +124,7 @@ pub(crate) fn limit(command: &mut Command, what: libc::__rlimit_resource_t, most
     }
 }
 
-/// A folder with a file, which is out of the page cache.
+/// A directory with a file that is not in the page cache.
 fn plant() -> (Scratch, Vec<u8>) {
     let scratch = Scratch::new();
     scratch.write(GOOD.0, GOOD.1);
@@ -140,7 +140,7 @@ fn cool(scratch: &Scratch) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// Tries the file with each engine, its process prepared by `hinder`.
+/// Reads the file with each engine, in a process restricted by `hinder`.
 fn each(trial: &Trial<'_>, must: Must, hinder: impl Fn(&mut Command)) -> Result<(), String> {
     let (scratch, content) = plant();
     trial.each(|engine| {
@@ -152,12 +152,12 @@ fn each(trial: &Trial<'_>, must: Must, hinder: impl Fn(&mut Command)) -> Result<
     Ok(())
 }
 
-/// Without these calls there is another way.
+/// There is a fallback for these calls.
 fn without(trial: &Trial<'_>, calls: &[libc::c_long], errno: i32) -> Result<(), String> {
     each(trial, Must::HashWithAuto, |command| seccomp::refuse(command, calls, errno))
 }
 
-/// Without these calls there may be none.
+/// There may be no fallback for these calls.
 fn without_or_fails(trial: &Trial<'_>, calls: &[libc::c_long], errno: i32) -> Result<(), String> {
     each(trial, Must::Either, |command| seccomp::refuse(command, calls, errno))
 }
@@ -166,7 +166,7 @@ fn limited(trial: &Trial<'_>, what: libc::__rlimit_resource_t, most: u64) -> Res
     each(trial, Must::Either, |command| limit(command, what, most))
 }
 
-/// What waits for a descriptor in vain for each file hangs.
+/// If each file waited for a descriptor without success, the run would hang.
 fn many_files(trial: &Trial<'_>) -> Result<(), String> {
     let scratch = Scratch::new();
     scratch.write(GOOD.0, GOOD.1);
@@ -181,7 +181,7 @@ fn many_files(trial: &Trial<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The same as somebody whose limits count.
+/// The same for a user that limits apply to.
 fn limited_without_privilege(
     trial: &Trial<'_>,
     what: libc::__rlimit_resource_t,
@@ -196,7 +196,7 @@ fn limited_without_privilege(
             .output()
             .is_ok_and(|output| output.status.success())
     {
-        return Err("run as root, and nobody else can reach the build".to_owned());
+        return Err("run as root, and other users cannot reach the build".to_owned());
     }
     trial.each(|engine| {
         cool(&scratch);
@@ -210,7 +210,7 @@ fn limited_without_privilege(
     Ok(())
 }
 
-/// As much address space as the program itself takes, found out by trying, and a little.
+/// The address space that the program itself needs, found by trying, plus a little.
 fn little_memory(trial: &Trial<'_>) -> Result<(), String> {
     let starts = |mib: &u64| {
         let mut command = Command::new(crate::support::RINGSUM);
@@ -221,7 +221,7 @@ fn little_memory(trial: &Trial<'_>) -> Result<(), String> {
     limited(trial, libc::RLIMIT_AS, (least + 1) << 20)
 }
 
-/// The setting of the whole machine, put back when this goes.
+/// A setting of the whole machine, restored on drop.
 struct Sysctl(&'static str, String);
 
 impl Drop for Sysctl {
@@ -247,11 +247,11 @@ fn uring_disabled(trial: &Trial<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A control group, removed when this goes.
+/// A control group, removed on drop.
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// With so much memory, under version 2 or, where that does not control memory, version 1.
+    /// With a memory limit, in version 2, or in version 1 if that controls memory.
     fn new(bytes: u64) -> Result<ControlGroup, String> {
         let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
         let ways = [("cgroup2", "rw", "memory.max"), ("cgroup", "memory", "memory.limit_in_bytes")];
@@ -304,7 +304,7 @@ fn little_memory_for_a_group(trial: &Trial<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a command start without one of its three streams.
+/// Starts a command without one of its three standard streams.
 pub(crate) fn close(command: &mut Command, stream: i32) {
     // SAFETY: one system call, of a descriptor that the child does not use.
     unsafe {
@@ -315,17 +315,17 @@ pub(crate) fn close(command: &mut Command, stream: i32) {
     }
 }
 
-/// Sends a signal to one thread, if it is still there.
+/// Sends a signal to one thread, if it still exists.
 pub(crate) fn signal_thread(process: u32, thread: u32, signal: i32) {
     // SAFETY: one system call, which knows no memory.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
 }
 
-/// Writes the whole of a file through a mapping of it.
+/// Overwrites a file through a mapping.
 pub(crate) fn write_mapped(file: &fs::File, content: &[u8]) {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let len = content.len();
-    // SAFETY: a mapping of its own, that is as long as the file; nobody else has it.
+    // SAFETY: a mapping of its own, as long as the file, and used only here.
     unsafe {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let at = mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0).unwrap();

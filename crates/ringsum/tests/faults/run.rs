@@ -1,7 +1,7 @@
-//! One run of the command under a fault: started, watched, and judged.
+//! One run of the command under a fault: start it, watch it, judge it.
 //!
-//! What must hold of every run is in [`Case::judge`]: no wrong hash, no hang, no panic, no death, and a
-//! line with the path for whatever has no hash.
+//! [`Case::judge`] checks the rules of every run: no wrong hash, hang, panic or crash, and a
+//! message with the path of every file without a hash.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,63 +14,63 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::support::{RINGSUM, Scratch, hex, named};
 
-/// What is still there after so long hangs. Nothing here takes a tenth of it on a busy machine.
+/// A run that takes longer hangs. None takes a tenth of it on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Held by each run, and alone by who changes a setting of the whole machine.
+/// Read-locked by each run, write-locked while a setting of the whole machine is changed.
 pub(crate) static MACHINE: RwLock<()> = RwLock::new(());
 
-/// A file that nothing is wrong with, which each run is given after the faulty one.
+/// A healthy file, which each run reads after the faulty one.
 pub(crate) const GOOD: (&str, &[u8]) = ("good", b"nothing is wrong with this one");
 
-/// What must come of a file.
+/// The expected outcome for a file.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Must {
     /// Its hash.
     Hash,
-    /// Its hash, but an engine that is named may have to be refused, or fail.
+    /// Its hash; with an explicit engine, also an error.
     HashWithAuto,
     /// An error.
     Fail,
-    /// An error, and with `--list-bad-ranges` all ranges that cannot be read: within `at`.
+    /// An error; with `--list-bad-ranges`, all bad ranges, within `at`.
     Map,
     /// Its hash or an error.
     Either,
-    /// Whatever was finished when the run ended.
+    /// Anything that was finished when the run ended.
     Whatever,
 }
 
-/// How a run must end, where a signal or its output ends it.
+/// The expected end of a run that a signal or its output ends.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Ends {
     Code(i32),
     Signal(i32),
-    /// By SIGINT, whether that was handled or not.
+    /// By SIGINT, handled or not.
     Interrupted,
 }
 
-/// A run that is to be made.
+/// A run to make.
 pub(crate) struct Case<'a> {
     pub(crate) command: Command,
     pub(crate) engine: &'a str,
     path: String,
     rights: Vec<String>,
     must: Must,
-    /// Where a read must be said to have failed, by the first byte of its request.
+    /// Where the failed request must start.
     pub(crate) at: Option<std::ops::Range<u64>>,
-    /// The file is named so often.
+    /// How often the file is named.
     times: usize,
     ends: Option<Ends>,
     act: Option<Act<'a>>,
-    /// Hashes that are known only when the run is over.
+    /// Hashes that are known only after the run.
     pub(crate) rights_after: Option<Box<dyn Fn() -> Vec<String> + 'a>>,
 }
 
-/// What is done to a run that is under way.
+/// Something to do to a running command.
 type Act<'a> = Box<dyn Fn(&mut Child) + 'a>;
 
 impl<'a> Case<'a> {
-    /// The hash of `path` by `engine`, which is that of one of `contents`.
+    /// Hashes `path` with `engine`; its hash must be that of one of `contents`.
     pub(crate) fn new(
         scratch: &Scratch,
         engine: &'a str,
@@ -122,13 +122,13 @@ impl<'a> Case<'a> {
         self
     }
 
-    /// Runs it; gives the outcome in a word or two, or what is broken.
+    /// Runs it; returns the outcome in a word or two, or the rule that was broken.
     pub(crate) fn run(self) -> Result<String, String> {
         let _others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
         self.run_alone()
     }
 
-    /// The same for who has [`MACHINE`] to itself.
+    /// The same, if the caller holds [`MACHINE`] alone.
     pub(crate) fn run_alone(mut self) -> Result<String, String> {
         self.command.args(std::iter::repeat_n(&self.path, self.times)).arg(GOOD.0);
         let mut child = self.command.spawn().map_err(|error| format!("start: {error}"))?;
@@ -138,7 +138,7 @@ impl<'a> Case<'a> {
         let Some(status) = wait(&mut child, PATIENCE) else {
             let why = format!("HANG: after {PATIENCE:?} still there ({})", state(child.id()));
             let _ = child.kill();
-            // One that cannot be killed is left, so that this ends all the same.
+            // If it cannot be killed, it is left alone, so that the test ends.
             wait(&mut child, Duration::from_secs(5));
             return Err(why);
         };
@@ -216,7 +216,7 @@ impl<'a> Case<'a> {
         Ok(self.cell(ended, hashes, errors.first().copied(), stderr))
     }
 
-    /// Whether what became of the file is what must.
+    /// Checks the outcome for the file.
     fn outcome(&self, errors: &[&str]) -> Result<(), String> {
         let is_named = self.engine != "auto";
         let Some(error) = errors.first() else {
@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
                 _ => Ok(()),
             };
         };
-        // What was asked for by name is done or refused.
+        // Explicit engines are used or refused.
         if is_named && error.contains("cannot be used") {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// What became of a file whose bad ranges must be named.
+    /// Checks the outcome of `--list-bad-ranges`.
     fn map(
         &self,
         ended: Ends,
@@ -254,7 +254,7 @@ impl<'a> Case<'a> {
         errors: &[&str],
     ) -> Result<String, String> {
         if self.engine != "auto" {
-            // The command line is refused.
+            // The command line is rejected.
             return match (ended, hashes + goods) {
                 (Ends::Code(2), 0) => Ok("exit 2".to_owned()),
                 _ => Err("--list-bad-ranges with an engine that is named".to_owned()),
@@ -279,7 +279,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The outcome as the table has it.
+    /// The outcome, as in the table.
     fn cell(&self, ended: Ends, hashes: usize, error: Option<&str>, stderr: &str) -> String {
         match self.ends {
             _ if error.is_some_and(|error| error.contains("cannot be used")) => {
@@ -310,7 +310,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Has a command be ended by Ctrl-C even if these tests run in the background.
+/// Enables SIGINT for a command even if these tests run in the background.
 #[expect(unsafe_code)]
 fn take_signals(command: &mut Command) {
     // SAFETY: one system call.
@@ -322,17 +322,17 @@ fn take_signals(command: &mut Command) {
     }
 }
 
-/// An error without its place: of many reads in flight, any may fail first.
+/// An error without its offset: of many reads in flight, any may fail first.
 fn what(error: &str) -> &str {
     offset_of(error).and(error.split_once(": ")).map_or(error, |(_, what)| what)
 }
 
-/// Where a read is said to have failed: the first byte.
+/// The first byte of a failed read.
 fn offset_of(error: &str) -> Option<u64> {
     place_of(error)?.split(' ').next()?.parse().ok()
 }
 
-/// The place as it is said: `4096`, or `4096 to 8191`.
+/// A range in a message: `4096`, or `4096 to 8191`.
 fn place_of(error: &str) -> Option<&str> {
     let heads = ["read failed at byte ", "read failed at bytes ", "read failed within bytes "];
     heads.iter().find_map(|head| error.strip_prefix(head))?.split([':', ',']).next()
@@ -357,7 +357,7 @@ fn name_of(errno: &str) -> String {
     known.map_or_else(|| format!("errno {errno}"), |(_, name)| name.to_owned())
 }
 
-/// Waits for a child, and not for ever.
+/// Waits for a child, up to a time limit.
 fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
     let end = Instant::now() + patience;
@@ -373,7 +373,7 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// What a process is waiting for, as far as the kernel says.
+/// What a process is blocked in, according to the kernel.
 fn state(pid: u32) -> String {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return "gone".into() };
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Signals in the middle of a run, and standard output that takes nothing.
+//! Signals during a run, and an unusable standard output.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -101,7 +101,7 @@ fn stop_and_go(child: &mut Child) {
     sleep(Duration::from_millis(10));
 }
 
-/// Does it until most of a run of half a second is over.
+/// Repeats it until most of a run of half a second is over.
 fn every_ms(act: impl Fn()) {
     for _ in 0..300 {
         act();
@@ -109,7 +109,7 @@ fn every_ms(act: impl Fn()) {
     }
 }
 
-/// Where the handler of `HANDLER` is installed, which does nothing: what a program inherits has none.
+/// Has the shell install a no-op handler for the signal.
 const HANDLER: &str = "\
 #include <signal.h>
 static void nothing(int signal) { (void)signal; }
@@ -153,7 +153,7 @@ fn catches(process: u32, signal: i32) -> bool {
     caught.is_some_and(|caught| caught >> (signal - 1) & 1 == 1)
 }
 
-/// Waits for something that a child does soon, if it is not over by then.
+/// Waits until a condition holds, or a time limit is over.
 pub(crate) fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !is_so() && Instant::now() < end {
@@ -167,13 +167,13 @@ fn threads(process: u32) -> Vec<u32> {
     threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Waits until a run is at work: a run of few files has nothing to do for SIGINT, and leaves it to the kernel,
-/// so that there is no handler to wait for.
+/// Waits until a run is reading: a run of few files does not handle SIGINT, so there is no handler
+/// to wait for.
 fn wait_for_middle() {
     sleep(Duration::from_millis(200));
 }
 
-/// Tries a file that takes half a second, with something done in its middle.
+/// Reads a file for half a second, and does something to the process midway.
 fn signalled(
     trial: &Trial<'_>,
     must: Must,
@@ -219,7 +219,7 @@ fn slow_and_interrupted(trial: &Trial<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Tries standard output that takes nothing.
+/// Runs with an unusable standard output.
 fn output(trial: &Trial<'_>, ends: Ends, stdout: impl Fn() -> Stdio) -> Result<(), String> {
     let scratch = Scratch::new();
     scratch.write(GOOD.0, GOOD.1);

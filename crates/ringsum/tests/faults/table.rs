@@ -1,4 +1,4 @@
-//! The table: every fault with every engine, and what came of it.
+//! The table: every fault with every engine, and its outcome.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -10,14 +10,14 @@ use crate::mounting::Setup;
 use crate::run::{Case, GOOD};
 use crate::support::{Scratch, skip};
 
-/// How the command is told to read; the first is told nothing.
+/// The values for `--engine`; `auto`: without the option.
 pub(crate) const ENGINES: [&str; 7] =
     ["auto", "io_uring", "libaio", "pool", "pread", "mmap", "stream"];
 
-/// Something that goes wrong, and how it is brought about for each engine.
+/// A fault, and how to provoke it for each engine.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    /// Says why it cannot be had here, if so.
+    /// Returns an error if the setup fails here.
     pub(crate) run: fn(&Trial<'_>) -> Result<(), String>,
 }
 
@@ -27,10 +27,10 @@ pub(crate) struct Group {
     pub(crate) faults: &'static [Fault],
 }
 
-/// One fault that is being tried.
+/// One fault during its runs.
 pub(crate) struct Trial<'a> {
     fuse: &'a Result<Mounted, String>,
-    /// Whether an overlayfs is on it, at `over`, or why not.
+    /// Whether an overlayfs is mounted over it, at `over`, or why not.
     overlay: &'a Result<(), String>,
     /// Where the FUSE file system is mounted, at `fuse`.
     scratch: &'a Scratch,
@@ -42,17 +42,17 @@ impl Trial<'_> {
         self.fuse.as_ref().map(|fuse| (fuse, self.scratch)).map_err(String::clone)
     }
 
-    /// Whether what [`fuse`](Trial::fuse) has is below `over`, too.
+    /// Whether the files of [`fuse`](Trial::fuse) are also at `over`.
     pub(crate) fn overlay(&self) -> Result<(), String> {
         self.overlay.clone()
     }
 
-    /// Tries it with one engine after another. In their order: `case` is asked for once for each.
+    /// Runs one engine after another, in their order; `case` is called once for each.
     pub(crate) fn each<'c>(&self, mut case: impl FnMut(&'static str) -> Case<'c>) {
         ENGINES.into_iter().for_each(|engine| self.put(case(engine).run()));
     }
 
-    /// The same with all engines at once: for a fault that is mostly waited for.
+    /// The same with all engines at once, for a fault that mostly takes waiting.
     pub(crate) fn each_at_once<'c>(&self, case: impl Fn(&'static str) -> Case<'c> + Sync) {
         let case = &case;
         thread::scope(|scope| {
@@ -61,21 +61,21 @@ impl Trial<'_> {
         });
     }
 
-    /// Takes the outcome of the next engine.
+    /// Adds the outcome of the next engine.
     pub(crate) fn put(&self, outcome: Result<String, String>) {
         self.cells.lock().unwrap().push(outcome);
     }
 }
 
-/// A folder with the good file.
+/// Writes the healthy file.
 pub(crate) fn plant(scratch: &Scratch) {
     scratch.write(GOOD.0, GOOD.1);
 }
 
-/// What came of a fault, by engine; or why it was not tried.
+/// The outcomes of a fault by engine, or why it was skipped.
 type Row = Result<Vec<Result<String, String>>, String>;
 
-/// Tries all faults, some of them at the same time; gives the rows of each group.
+/// Tries all faults, several at a time; returns the rows of each group.
 pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
     let mut setup = Setup { scratch: Scratch::new(), undo: Vec::new() };
     plant(&setup.scratch);
@@ -89,7 +89,7 @@ pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
     let rows: Vec<Mutex<Option<Row>>> = faults.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        // They wait more than they work.
+        // Threads wait more than they work.
         for _ in 0..12 {
             scope.spawn(|| {
                 loop {
@@ -104,12 +104,12 @@ pub(crate) fn try_all(groups: &[Group]) -> Vec<Vec<Row>> {
             });
         }
     });
-    setup.take_down().expect("the overlay goes");
+    setup.undo_all().expect("the overlay goes");
     let mut rows = rows.into_iter().map(|row| row.into_inner().unwrap().expect("tried"));
     groups.iter().map(|group| rows.by_ref().take(group.faults.len()).collect()).collect()
 }
 
-/// Says what was not tried, and gives what is broken.
+/// Prints what was skipped, and returns what is broken.
 pub(crate) fn broken(groups: &[Group], rows: &[Vec<Row>]) -> Vec<String> {
     let mut broken = Vec::new();
     for (group, rows) in groups.iter().zip(rows) {
@@ -162,10 +162,10 @@ file in the same run is hashed. Nothing hangs (60 s for each run), panics or is 
 | not tried | the machine that generated this page lacks what the test needs |
 ";
 
-/// Where the part of the page begins that `bench/soak` writes.
+/// The start of the section that `bench/soak` writes.
 const SOAK: &str = "\n## A soak\n";
 
-/// The page, with what `before` has of the soak.
+/// The page, with the soak section of `before`.
 pub(crate) fn page(groups: &[Group], rows: &[Vec<Row>], before: &str) -> String {
     let mut page = HEAD.to_owned();
     for (group, rows) in groups.iter().zip(rows) {

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blockring::Fingerprint;
@@ -38,6 +39,8 @@ pub(crate) struct HashCache {
     /// systems whose files change without a change of metadata.
     file_systems: Mutex<HashMap<u64, Option<u64>>>,
     counts: Mutex<Counts>,
+    /// Files that were not looked up, because the index was locked.
+    missed: AtomicU64,
     /// The first error of the index.
     failed: Mutex<Option<IndexError>>,
 }
@@ -100,6 +103,7 @@ impl HashCache {
             verifies,
             file_systems: Mutex::default(),
             counts: Mutex::default(),
+            missed: AtomicU64::new(0),
             failed: Mutex::default(),
         })
     }
@@ -168,6 +172,7 @@ impl HashCache {
         let record = match self.has_failed() {
             true => None,
             false => lock(&self.index).get(&key).unwrap_or_else(|error| {
+                self.missed.fetch_add(1, Ordering::Relaxed);
                 if self.verifies || !matches!(error, IndexError::Busy(..)) {
                     self.fail(error);
                 }
@@ -252,11 +257,7 @@ impl HashCache {
             Err(IndexError::Busy(..)) if !self.verifies => {}
             flushed => flushed?,
         }
-        if index.unstored() > 0 {
-            let text = format!(
-                "warning: {} changes of the index were not stored, because another process has locked it",
-                index.unstored()
-            );
+        if let Some(text) = locked(self.missed.load(Ordering::Relaxed), index.unstored()) {
             session.messages.say(&text);
         }
         drop(index);
@@ -300,28 +301,29 @@ impl HashCache {
     }
 }
 
-/// Pseudo file systems, whose content the kernel generates, by the numbers of `linux/magic.h` and
-/// of their own sources: proc, sysfs, debugfs, tracefs, cgroup, cgroup2, securityfs, configfs, bpf,
-/// efivarfs, pstore, selinuxfs, binfmt_misc. And those in memory, where a store into a mapping
-/// changes no time: tmpfs, ramfs, hugetlbfs.
-const CHANGES_WITHOUT_NOTICE: [u32; 16] = [
-    0x9fa0,
-    0x6265_6572,
-    0x6462_6720,
-    0x7472_6163,
-    0x0027_e0eb,
-    0x6367_7270,
-    0x7363_6673,
-    0x6265_6570,
-    0xcafe_4a11,
-    0xde5e_81e4,
-    0x6165_676c,
-    0xf97c_ff8c,
-    0x4249_4e4d,
-    0x0102_1994,
-    0x8584_58f6,
-    0x9584_58f6,
-];
+/// The warning about an index that another process had locked. `missed`: files that were not looked up;
+/// `unstored`: changes that were not stored. Of a file that was not looked up, the index may have the
+/// right record already.
+fn locked(missed: u64, unstored: u64) -> Option<String> {
+    let why = "warning: another process has locked the index";
+    let count = |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    match (missed, unstored) {
+        (_, 0) => None,
+        (0, _) => {
+            Some(format!("{why}: {} not stored", count(unstored, "change was", "changes were")))
+        }
+        _ => Some(format!(
+            "{why}: {} hashed without it, and {}, which it may already have, {} not stored",
+            count(missed, "file was", "files were"),
+            count(unstored, "change", "changes"),
+            if unstored == 1 { "was" } else { "were" }
+        )),
+    }
+}
+
+/// File systems in memory, where a store into a mapping changes no time: tmpfs, ramfs, hugetlbfs, by
+/// the numbers of `linux/magic.h`. (Files of pseudo file systems have no fingerprint.)
+const CHANGES_WITHOUT_NOTICE: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// Nanoseconds since 1970, by the clock that file systems use.
 fn now_ns() -> i64 {

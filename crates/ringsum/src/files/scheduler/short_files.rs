@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use blockring::{Fingerprint, Source};
+use blockring::{Buffer, Fingerprint, HugePages, Source};
 
 use super::dispatch::Run;
 use super::job::{self, ActiveJob};
@@ -15,8 +15,9 @@ const TOGETHER_BYTES: usize = 256 << 10;
 /// Files that have been read but not hashed yet.
 pub(super) struct ShortFiles<T> {
     multi_buffer: MultiBuffer,
-    buffer: Vec<u8>,
-    /// Length of the buffer, which is allocated when needed.
+    /// `None` until it is needed.
+    buffer: Option<Buffer>,
+    /// Length of the buffer, in bytes.
     buffer_bytes: usize,
     files: Vec<ShortFile<T>>,
     /// Number of calls of [`room`](ShortFiles::room).
@@ -42,37 +43,48 @@ struct ShortFile<T> {
 impl<T: Send> ShortFiles<T> {
     pub(super) fn new(mode: &Mode, buffer_bytes: usize) -> ShortFiles<T> {
         let multi_buffer = MultiBuffer::new(mode);
-        ShortFiles { multi_buffer, buffer: Vec::new(), buffer_bytes, files: Vec::new(), rooms: 0 }
+        ShortFiles { multi_buffer, buffer: None, buffer_bytes, files: Vec::new(), rooms: 0 }
     }
 
     /// Frees its buffer until there are files to read.
     pub(super) fn release(&mut self) {
-        self.buffer = Vec::new();
+        self.buffer = None;
+    }
+
+    /// Allocates the buffer, if there is none. Returns false if there is no memory for it.
+    pub(super) fn has_buffer(&mut self) -> bool {
+        if self.buffer.is_none() {
+            let bytes = u32::try_from(self.buffer_bytes).ok();
+            self.buffer = bytes.and_then(|bytes| Buffer::new(bytes, HugePages::Off).ok());
+        }
+        self.buffer.is_some()
     }
 
     /// Whether a file of `len` bytes is hashed together with others.
-    pub(super) fn accepts(&self, run: &Run<'_, T>, job: &Job<T>, len: u64) -> bool {
+    pub(super) fn accepts(&mut self, run: &Run<'_, T>, job: &Job<T>, len: u64) -> bool {
         len <= self.multi_buffer.input_bytes_max() as u64
             && len <= self.buffer_bytes as u64
             && run.algorithms_of(job).is_blake3()
             && job.file.as_ref().is_some_and(|file| !file.extended)
+            && self.has_buffer()
     }
 
     /// Returns room for the content of the next file, short or not: `len` bytes, or the whole
-    /// buffer if that is less. If it does not fit, hashes the buffered files first.
+    /// buffer if that is less; none without a buffer. If it does not fit, hashes the buffered files
+    /// first.
     pub(super) fn room(&mut self, run: &Run<'_, T>, len: usize) -> &mut [u8] {
-        if self.buffer.is_empty() {
-            // (Zeroed pages take no memory until they are written.)
-            self.buffer = vec![0; self.buffer_bytes];
-        }
-        let len = len.min(self.buffer.len());
+        let buffer_bytes = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
+        let len = len.min(buffer_bytes);
         let end = self.end() + len;
-        if end > self.buffer.len() || (end > TOGETHER_BYTES && !self.files.is_empty()) {
+        if end > buffer_bytes || (end > TOGETHER_BYTES && !self.files.is_empty()) {
             self.hash(run);
         }
         self.rooms += 1;
         let start = self.end();
-        &mut self.buffer[start..start + len]
+        match &mut self.buffer {
+            Some(buffer) => &mut buffer[start..start + len],
+            None => &mut [],
+        }
     }
 
     /// Copies the content of a file into the buffer.
@@ -106,11 +118,8 @@ impl<T: Send> ShortFiles<T> {
 
     /// Hashes the buffered files.
     pub(super) fn hash(&mut self, run: &Run<'_, T>) {
-        if self.files.is_empty() {
-            return;
-        }
-        let inputs: Vec<_> =
-            self.files.iter().map(|file| &self.buffer[file.bytes.clone()]).collect();
+        let Some(buffer) = self.buffer.as_ref().filter(|_| !self.files.is_empty()) else { return };
+        let inputs: Vec<_> = self.files.iter().map(|file| &buffer[file.bytes.clone()]).collect();
         let hashes = self.multi_buffer.hash(&inputs);
         let hashed = self.files.drain(..).zip(hashes).map(|(file, hash)| {
             let ShortFile { job, fingerprint, device, .. } = file;

@@ -216,6 +216,9 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         let Some(len) = source.len().filter(|len| *len <= plan.small_bytes_max()) else {
             return Some(job);
         };
+        if !self.short.has_buffer() {
+            return Some(job);
+        }
         let is_short = self.short.accepts(run, job.job(), len);
         let buffer = self.short.room(run, len as usize);
         match plan.read_cached(source, buffer) {

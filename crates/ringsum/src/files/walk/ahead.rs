@@ -292,8 +292,8 @@ impl Shared {
             }
             listing.select(&**select, path);
         }
-        listing.finish();
-        (listing, read)
+        let finished = listing.finish().map_err(io::Error::from);
+        (listing, read.and(finished))
     }
 
     /// Lists the next part of a directory whose previous part was fully yielded, if there is one.

@@ -145,9 +145,15 @@ impl Listing {
                 }
                 let (name, kind) = (name.to_bytes(), kind.unwrap_or(Type::Failed));
                 if self.takes(how, name, kind) {
-                    self.push(name, kind, inode, extra);
-                    if self.bytes() > how.bytes_max {
-                        self.cut(how.bytes_max / 8 * 7);
+                    let kept = self.push(name, kind, inode, extra).and_then(|()| {
+                        match self.bytes() > how.bytes_max {
+                            true => self.cut(how.bytes_max / 8 * 7),
+                            false => Ok(()),
+                        }
+                    });
+                    if kept.is_err() {
+                        self.more_after = None;
+                        return kept;
                     }
                 }
             }
@@ -170,7 +176,7 @@ impl Listing {
     }
 
     /// Drops the last entries until at most `bytes_max` are left, but keeps at least one.
-    fn cut(&mut self, bytes_max: usize) {
+    fn cut(&mut self, bytes_max: usize) -> Result<(), Errno> {
         self.sort();
         let mut kept = Listing::default();
         for record in &self.records {
@@ -179,7 +185,7 @@ impl Listing {
             if bytes > bytes_max && !kept.records.is_empty() {
                 break;
             }
-            kept.push(name, record.kind, record.inode, self.extra(record));
+            kept.push(name, record.kind, record.inode, self.extra(record))?;
         }
         if kept.records.len() < self.records.len() {
             kept.more_after = kept
@@ -188,9 +194,22 @@ impl Listing {
                 .map(|last| Key { name: kept.name(last).into(), kind: last.kind });
             *self = kept;
         }
+        Ok(())
     }
 
-    pub(super) fn push(&mut self, name: &[u8], kind: Type, inode: u64, extra: Option<Extra>) {
+    /// Adds an entry. Fails if there is no memory for it: a listing may be large.
+    pub(super) fn push(
+        &mut self,
+        name: &[u8],
+        kind: Type,
+        inode: u64,
+        extra: Option<Extra>,
+    ) -> Result<(), Errno> {
+        let reserved = self.names.try_reserve(name.len());
+        let reserved = reserved.and_then(|()| self.records.try_reserve(1));
+        let reserved =
+            reserved.and_then(|()| self.extras.try_reserve(usize::from(extra.is_some())));
+        reserved.map_err(|_| Errno::NOMEM)?;
         self.extras.extend(extra);
         self.records.push(Record {
             name_start: self.names.len(),
@@ -201,6 +220,7 @@ impl Listing {
             kind,
         });
         self.names.extend_from_slice(name);
+        Ok(())
     }
 
     /// Drops entries that are not selected. `path` is the directory's, relative to the root.
@@ -217,16 +237,23 @@ impl Listing {
         });
     }
 
-    /// Sorts the records and indexes the directories.
-    pub(super) fn finish(&mut self) {
+    /// Sorts the records and indexes the directories. Without memory for the index, it drops the
+    /// directories and fails.
+    pub(super) fn finish(&mut self) -> Result<(), Errno> {
         self.sort();
-        let directories = self.records.iter().enumerate();
-        self.children = directories
-            .filter(|(_, record)| record.kind == Type::Directory)
-            .map(|(index, _)| index)
-            .collect();
         self.names.shrink_to_fit();
         self.records.shrink_to_fit();
+        let is_directory = |record: &Record| record.kind == Type::Directory;
+        let count = self.records.iter().filter(|record| is_directory(record)).count();
+        self.children.clear();
+        if self.children.try_reserve_exact(count).is_err() {
+            self.records.retain(|record| !is_directory(record));
+            return Err(Errno::NOMEM);
+        }
+        let directories = self.records.iter().enumerate();
+        let directories = directories.filter(|(_, record)| is_directory(record));
+        self.children.extend(directories.map(|(index, _)| index));
+        Ok(())
     }
 
     fn sort(&mut self) {

@@ -546,9 +546,9 @@ fn names_that_occur_twice_are_both_given() {
         (b"x", Type::Directory, 3),
         (b"x", Type::Directory, 3),
     ] {
-        listing.push(name, kind, inode, None);
+        listing.push(name, kind, inode, None).unwrap();
     }
-    listing.finish();
+    listing.finish().unwrap();
     let inodes: Vec<_> = listing.records.iter().map(|record| record.inode).collect();
     assert_eq!((inodes, listing.children), (vec![1, 2, 3, 3], vec![2, 3]));
     assert_eq!(size_of::<Record>(), 24);

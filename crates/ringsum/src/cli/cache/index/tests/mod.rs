@@ -15,6 +15,16 @@ use super::*;
 /// Longer than other processes lock an index in these tests.
 pub(super) const WAIT: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// Looks up a row, however long another process or thread locks the index.
+pub(super) fn get_patiently(index: &mut Index, path: &[u8]) -> Option<Record> {
+    loop {
+        match index.get(path) {
+            Err(IndexError::Busy(..)) => index.locked_until = None,
+            found => return found.unwrap(),
+        }
+    }
+}
+
 /// A number that looks random and depends on `seed` alone.
 pub(super) fn number(seed: u64) -> u64 {
     let hash = blake3::hash(&seed.to_le_bytes());
