@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::core::rate_limit::RateLimit;
+use crate::rate_limit::RateLimit;
 use crate::sys::sigbus;
 
 /// Smallest block, in bytes: one sector.

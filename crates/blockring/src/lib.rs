@@ -66,11 +66,12 @@ mod error;
 mod observe;
 mod pipe;
 mod plan;
+mod rate_limit;
 mod run;
 mod source;
 mod sys;
 
-pub use crate::core::{buffer::Buffer, rate_limit::RateLimit};
+pub use crate::core::buffer::Buffer;
 pub use config::{
     AllowMmap, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Io, IoPriority,
     Memory, Observe, Order, Uring, Wait,
@@ -82,6 +83,7 @@ pub use observe::{
 };
 pub use pipe::tee::{Tee, TeeMode};
 pub use plan::{Plan, RunOptions, choose::Choice, tuning::Tuning};
+pub use rate_limit::RateLimit;
 pub use run::{
     bad_ranges::BadRange,
     batch::{Batch, BatchReader, Extent},

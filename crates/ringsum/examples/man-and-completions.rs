@@ -4,7 +4,6 @@
 #[expect(dead_code, reason = "only the definitions are needed")]
 #[path = "../src/cli"]
 mod cli {
-    pub(crate) mod applet;
     pub(crate) mod args;
 }
 

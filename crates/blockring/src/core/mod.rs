@@ -4,7 +4,6 @@
 pub(crate) mod buffer;
 pub(crate) mod extents;
 pub(crate) mod pump;
-pub(crate) mod rate_limit;
 pub(crate) mod request;
 mod ring;
 pub(crate) mod slab;

@@ -12,10 +12,10 @@ use super::ring::Ring;
 use super::slab::Slab;
 use super::supply::{Claim, FreeSlot, Supply, Target};
 use crate::config::{Consume, Order, Wait};
-use crate::core::rate_limit::RateLimit;
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, Start};
+use crate::rate_limit::RateLimit;
 
 /// How long to wait for requests in flight when a run is given up. After that their memory is
 /// leaked, because a dead NFS or FUSE server may never answer.

@@ -10,8 +10,8 @@ use crate::config::{
     BLOCK_BYTES_MAX, CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Order, Uring,
     Wait, stride_bytes,
 };
-use crate::core::rate_limit::RateLimit;
 use crate::error::ErrorKind;
+use crate::rate_limit::RateLimit;
 use crate::source::SourceKind;
 use crate::source::facts::Facts;
 use crate::source::file_system::Storage;

@@ -1,7 +1,6 @@
 //! The command: parses the arguments, runs one operation, and returns an exit status.
 
 mod allocator;
-mod applet;
 mod args;
 mod cache;
 mod commands;
@@ -11,16 +10,19 @@ mod inputs;
 mod interrupt;
 mod math;
 mod memory;
+mod open;
 mod output;
 mod own_file;
 mod session;
 mod settings;
+mod standard_streams;
 mod start;
 
 use std::ffi::OsString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::applet::{Applet, Parsed};
 use self::args::Args;
+use self::args::applet::{Applet, Parsed};
 use self::output::{Messages, Output, OutputError, To};
 use self::session::Session;
 use self::settings::{Settings, SettingsError};
@@ -101,4 +103,9 @@ fn run_with(args: &Args, messages: &Messages) -> anyhow::Result<Status> {
         (false, true) => commands::tee::run(&session),
         (false, false) => commands::hash::run(&session),
     }
+}
+
+/// Locks a mutex, even if a thread panicked while it held it.
+fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

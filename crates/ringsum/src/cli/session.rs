@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use blockring::{Choice, Config, Plan, RunOptions, Source, Trace};
+use blockring::{BadRange, Choice, Config, Plan, RunOptions, Source, SourceKind, Trace};
 use ringsum::files::{Failure, Hashed, supports_sharing};
 use ringsum::{Algorithms, BadRanges, Digests, Mode, Options};
 
 use super::args::Args;
-use super::commands::bad_ranges;
-use super::inputs::{self, InputError, Inputs, conflicts};
+use super::lock;
 use super::memory::Shares;
+use super::open::{self, InputError, Inputs, conflicts};
 use super::output::progress::ProgressBar;
 use super::output::statistics::Totals;
 use super::output::{Messages, Output, To};
@@ -51,7 +51,7 @@ pub(crate) enum DigestError {
     #[error("{0}")]
     Unreadable(BadRanges),
     #[error("--list-bad-ranges needs a seekable file, and this is {0}")]
-    NotSeekable(blockring::SourceKind),
+    NotSeekable(SourceKind),
 }
 
 impl From<DigestError> for Failure {
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
 
     /// The delay before a changed file is read again; `None` if it is not, as for standard input.
     pub(crate) fn retry_after(&self, path: &Path, retries: u32) -> Option<Duration> {
-        let is_retried = retries < self.args.retry_changed && !inputs::is_stdin(path);
+        let is_retried = retries < self.args.retry_changed && !open::is_stdin(path);
         is_retried.then(|| (RETRY_AFTER * (1 << retries.min(30))).min(RETRY_AFTER_MAX))
     }
 
@@ -184,11 +184,40 @@ impl<'a> Session<'a> {
         let options = self.options_for(algorithms, &self.settings.separate);
         let plan = ringsum::plan(source, &options, &self.run_options())?;
         if self.args.list_bad_ranges {
-            return bad_ranges::hash(self, &plan, source, path, &options);
+            return self.list_bad_ranges(&plan, source, path, &options);
         }
         let progress = |bytes| self.progress.add(bytes);
         let hash = || ringsum::digest_planned(&plan, source, &options, &progress);
         Ok(Hashed::new(self.carry_out(&plan, path, hash)?, source))
+    }
+
+    /// Hashes a source, or lists its unreadable ranges: one line for each as it is found, or with
+    /// `--json` in the object. A file that has any gets no digest.
+    fn list_bad_ranges(
+        &self,
+        plan: &Plan,
+        source: &Source,
+        path: &Path,
+        options: &Options,
+    ) -> Result<Hashed, DigestError> {
+        let progress = |bytes| self.progress.add(bytes);
+        if source.len().is_none() || source.is_pseudo() {
+            return match source.kind() {
+                // A pseudo file has no storage device that could fail.
+                SourceKind::File if source.start() == 0 => {
+                    let digests = ringsum::digest_planned(plan, source, options, &progress)?;
+                    Ok(Hashed::new(digests, source))
+                }
+                kind => Err(DigestError::NotSeekable(kind)),
+            };
+        }
+        let digests = ringsum::digest_scan(plan, source, options, &progress, |range| {
+            if !self.args.json {
+                self.say_of(path.as_os_str().as_encoded_bytes(), &bad_range(range));
+            }
+        })?;
+        let digests = digests.map_err(DigestError::Unreadable)?;
+        Ok(Hashed::new(digests, source))
     }
 
     /// Opens an input to be read as a stream; `-` is standard input.
@@ -261,9 +290,9 @@ fn destination(args: &Args) -> To<'_> {
     }
 }
 
-/// Locks a mutex, even if a thread panicked while it held it.
-pub(crate) fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn bad_range(range: &BadRange) -> String {
+    let BadRange { offset, len, error } = range;
+    format!("unreadable: bytes {offset} to {} ({len}): {error}", offset + len - 1)
 }
 
 /// Creates a trace file, or overwrites an old trace, but no other file, because it is easy to name

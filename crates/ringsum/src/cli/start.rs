@@ -9,17 +9,13 @@
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
-
-/// Bit N is set if descriptor N was closed at start-up.
-static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 // SAFETY: the signature is that of C's `main`, which the C library's start-up code calls.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
-    fill_closed_descriptors();
+    super::standard_streams::fill_closed();
     // A write to a closed pipe, or past the file size limit, fails instead of ending the process.
     // SAFETY: no other thread runs yet.
     unsafe {
@@ -64,34 +60,4 @@ unsafe fn line(argc: c_int, argv: *const *const c_char) -> Vec<OsString> {
         OsStr::from_bytes(word.to_bytes()).to_owned()
     };
     (0..argc.max(0) as usize).map(word).collect()
-}
-
-/// Opens /dev/null over closed standard descriptors, so that no other file gets their numbers.
-#[cfg_attr(test, expect(dead_code))]
-fn fill_closed_descriptors() {
-    for fd in 0..3 {
-        // SAFETY: F_GETFD accepts any number; open takes a C string, and returns the lowest free
-        // descriptor: the closed one.
-        unsafe {
-            if libc::fcntl(fd, libc::F_GETFD) == -1 {
-                CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
-                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-            }
-        }
-    }
-}
-
-/// Whether standard input was closed at start-up.
-pub(crate) fn stdin_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & 1 != 0
-}
-
-/// Whether standard output was closed at start-up.
-pub(crate) fn stdout_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & 2 != 0
-}
-
-/// Whether standard error was closed at start-up.
-pub(crate) fn stderr_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & 4 != 0
 }

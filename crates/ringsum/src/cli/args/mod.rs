@@ -3,6 +3,8 @@
 //! `examples/man-and-completions.rs` generates the man page and completions from them.
 
 // (Explicit paths, because the example includes this file.)
+#[path = "applet.rs"]
+pub(crate) mod applet;
 #[path = "parse.rs"]
 mod parse;
 #[path = "values.rs"]
@@ -14,11 +16,11 @@ use blockring::{CacheMode, Config, EngineKind, IoPriority, RateLimit};
 use clap::{ArgGroup, Parser};
 use ringsum::{Algorithm, Algorithms};
 
+use self::applet::Applet;
 use self::values::{
     AlgorithmArg, ConsumeArg, HugePagesArg, Pattern, StatsFormat, TeeModeArg, When, one_of,
     parse_algorithm, parse_block_bytes, parse_glob, parse_io_priority, parse_memory, parse_rate,
 };
-use crate::cli::applet::Applet;
 
 /// Least number of files hashed in parallel: with fewer, starting threads costs more than it saves.
 const PARALLEL_MIN: usize = 16;

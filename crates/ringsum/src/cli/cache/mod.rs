@@ -17,8 +17,9 @@ use rustix::fs::{Mode, OFlags};
 
 pub(super) use self::index::{Index, Metadata, Record};
 use self::index::{IndexError, is_settled};
+use crate::cli::lock;
 use crate::cli::own_file::OwnFile;
-use crate::cli::session::{Session, lock};
+use crate::cli::session::Session;
 
 /// How long a run waits at its end, or when interrupted, for another process to unlock the index.
 const FINISH_WAIT: Duration = Duration::from_secs(2);

@@ -18,11 +18,11 @@ use ringsum::files::{Failure, Hashed, InputFile, Job, Outcome};
 use super::hash::hash_in_parallel;
 use super::unlisted::{ListedNames, report_unlisted};
 use crate::cli::Status;
-use crate::cli::inputs::is_stdin;
 use crate::cli::inputs::lines::{CheckLine, ListedFile, digest_of};
 use crate::cli::inputs::lists::lines_of;
 use crate::cli::inputs::stat_ahead::StatAhead;
 use crate::cli::inputs::trees::{self, StatResult};
+use crate::cli::open::is_stdin;
 use crate::cli::output::{OutputError, json};
 use crate::cli::session::Session;
 

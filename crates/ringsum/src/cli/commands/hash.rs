@@ -16,15 +16,16 @@ use ringsum::files::{
     Watch, hash_files,
 };
 
+use super::print::Printer;
 use crate::cli::Status;
 use crate::cli::allocator::Guard;
 use crate::cli::cache::{CacheEntry, HashCache, Verdict};
-use crate::cli::inputs;
 use crate::cli::inputs::trees::{self, Item, Tag};
 use crate::cli::interrupt::Interrupt;
+use crate::cli::lock;
+use crate::cli::open;
 use crate::cli::output::OutputError;
-use crate::cli::output::print::Printer;
-use crate::cli::session::{Session, lock};
+use crate::cli::session::Session;
 
 /// Hashes every file. A file that cannot be hashed is reported, and the run continues.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
@@ -47,7 +48,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
     let mut status = Status::Success;
     for path in files {
         let name = match session.args.applet {
-            Some(applet) if inputs::is_stdin(path) => applet.stdin_name(),
+            Some(applet) if open::is_stdin(path) => applet.stdin_name(),
             _ => path.as_os_str().as_bytes(),
         };
         let printed = match session.hash_with_retries(path) {
@@ -76,9 +77,9 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
 
 /// The number of bytes to hash in `path`: 0 if there is no such file, `None` if it is unknown.
 pub(super) fn length(path: &Path) -> Option<u64> {
-    match inputs::metadata(path) {
+    match open::metadata(path) {
         Ok(metadata) if metadata.file_type().is_block_device() => Source::open(path).ok()?.len(),
-        Ok(metadata) if metadata.is_file() && inputs::is_stdin(path) => {
+        Ok(metadata) if metadata.is_file() && open::is_stdin(path) => {
             let position = rustix::fs::tell(rustix::stdio::stdin()).unwrap_or(0);
             Some(metadata.len().saturating_sub(position))
         }

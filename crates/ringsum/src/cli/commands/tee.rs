@@ -8,10 +8,10 @@ use blockring::{ErrorKind, RunOptions, Source, Tee};
 use ringsum::Digests;
 use ringsum::files::{Failure, Hashed};
 
+use super::print::Printer;
 use crate::cli::output::OutputError;
-use crate::cli::output::print::Printer;
 use crate::cli::session::{DigestError, Session};
-use crate::cli::{Status, start};
+use crate::cli::{Status, standard_streams};
 
 /// Hashes the input while copying it. If not all of it could be copied, its digest is not printed.
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
@@ -89,7 +89,7 @@ fn open_tee(session: &Session<'_>) -> anyhow::Result<(Tee, Vec<File>)> {
     let args = session.args;
     let (mut tee, mut copies) = (Tee::default(), Vec::new());
     if let Some(mode) = args.pass_through {
-        if start::stdout_was_closed() {
+        if standard_streams::stdout_was_closed() {
             anyhow::bail!("standard output is closed, and --pass-through writes to it");
         }
         let stdout = File::from(rustix::stdio::stdout().try_clone_to_owned()?);

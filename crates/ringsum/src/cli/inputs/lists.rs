@@ -6,9 +6,9 @@ use std::path::Path;
 
 use ringsum::checkfile::{Hints, LineEnd, Reader};
 
-use super::Patient;
 use super::lines::{CheckLine, CheckLines};
 use crate::cli::args::Args;
+use crate::cli::open::Patient;
 use crate::cli::session::Session;
 
 /// Returns a reader for the lines of a checksum file.

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use crate::cli::session::lock;
+use crate::cli::lock;
 
 /// Most names in chunks that are started or ready, but not taken yet.
 const NAMES_MAX: usize = 4096;

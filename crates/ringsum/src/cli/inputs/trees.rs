@@ -10,11 +10,12 @@ use ringsum::files::walk::{Entry, Kind, Walk, WalkOptions};
 use ringsum::files::{InputFile, Job, Location};
 use rustix::fs::FileType;
 
+use super::lines;
 use super::selection::Selection;
 use super::stat_ahead::StatAhead;
-use super::{Patient, is_stdin, lines};
 use crate::cli::cache::{CacheEntry, HashCache};
 use crate::cli::memory::name_bytes;
+use crate::cli::open::{self, Patient, is_stdin};
 use crate::cli::session::Session;
 
 /// Threads that look up names ahead.
@@ -364,7 +365,7 @@ pub(crate) fn name_of(job: &TreeJob) -> Vec<u8> {
 
 /// Whether a list is complete already, rather than being written to a pipe.
 fn is_regular(list: &Path) -> bool {
-    super::metadata(list).is_ok_and(|metadata| metadata.is_file())
+    open::metadata(list).is_ok_and(|metadata| metadata.is_file())
 }
 
 /// Raises the limit on open files to the hard limit: walks keep directories open, and runs files.

@@ -2,7 +2,6 @@
 //! errors that are reported.
 
 pub(crate) mod json;
-pub(crate) mod print;
 pub(crate) mod progress;
 pub(crate) mod statistics;
 
@@ -20,11 +19,11 @@ use ringsum::checkfile;
 use ringsum::files::walk::Entry;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::applet::Applet;
+use super::args::applet::Applet;
 use super::args::values::StatsFormat;
+use super::lock;
 use super::own_file::OwnFile;
-use super::session::lock;
-use super::start;
+use super::standard_streams;
 
 const STDOUT: &str = "standard output";
 
@@ -82,8 +81,10 @@ impl Output {
     /// If standard output is closed, or the file cannot be created.
     pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
         let (file, name) = match to {
-            To::Stdout if start::stdout_was_closed() => return Err(OutputError::Closed(STDOUT)),
-            To::Stderr if start::stderr_was_closed() => {
+            To::Stdout if standard_streams::stdout_was_closed() => {
+                return Err(OutputError::Closed(STDOUT));
+            }
+            To::Stderr if standard_streams::stderr_was_closed() => {
                 return Err(OutputError::Closed("standard error"));
             }
             To::Stdout => (None, STDOUT.to_owned()),

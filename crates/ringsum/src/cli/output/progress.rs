@@ -8,7 +8,7 @@ use indicatif::{ProgressBar as Bar, ProgressDrawTarget, ProgressStyle};
 
 use super::harmless;
 use crate::cli::args::values::When;
-use crate::cli::session::lock;
+use crate::cli::lock;
 
 /// Longest name that is shown, in bytes.
 const NAME_BYTES_MAX: usize = 60;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Messages;
 use crate::cli::args::values::StatsFormat;
-use crate::cli::session::lock;
+use crate::cli::lock;
 
 /// The statistics of a run.
 pub(crate) struct Totals {

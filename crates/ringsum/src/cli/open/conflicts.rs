@@ -5,7 +5,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::args::Args;
-use crate::cli::inputs;
 
 /// The identity of an existing file, or of one that will be created.
 #[derive(PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     let stdin = takes_stdin.then(|| Path::new("-"));
     let read = args.files.iter().chain(&args.files_from).map(PathBuf::as_path).chain(stdin);
     let read =
-        read.filter_map(|path| end_of(path.display().to_string(), &inputs::metadata(path).ok()?));
+        read.filter_map(|path| end_of(path.display().to_string(), &super::metadata(path).ok()?));
     // An index is read and written, and may be new.
     let index = args.index.as_deref().and_then(end_at);
     let others: Vec<_> = read.chain(index).collect();

@@ -11,8 +11,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use ringsum::Algorithm;
 use ringsum::checkfile::{Hints, LineEnd, Reader};
 
-use super::args::Args;
-use super::args::values::AlgorithmArg;
+use super::Args;
+use super::values::AlgorithmArg;
 
 /// Another tool that the command stands in for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

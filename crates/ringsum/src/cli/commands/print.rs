@@ -6,8 +6,8 @@ use ringsum::checkfile::{self, LineEnd, Style};
 use ringsum::files::{Failure, Hashed};
 use ringsum::{Algorithm, Digest, Digests};
 
-use super::{OutputError, json};
 use crate::cli::args::Args;
+use crate::cli::output::{OutputError, json};
 use crate::cli::session::Session;
 
 /// Bytes of extended output written at once, which bounds the memory for any length.
