@@ -73,7 +73,8 @@ pub(crate) fn tuned(data: &[u8]) {
             assert_eq!(again.len(), entries.len());
             let found = settings::applicable(&again, &entry.kernel, &entry.device);
             let found = found.expect("it was kept").expect("it holds");
-            let setting = |entry: &settings::Entry| (entry.engine, entry.block_bytes, entry.depth);
+            let setting =
+                |entry: &settings::TunedEntry| (entry.engine, entry.block_bytes, entry.depth);
             assert_eq!(setting(found), setting(entry));
         }
         for entry in &entries {

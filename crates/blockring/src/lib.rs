@@ -71,6 +71,10 @@ mod run;
 mod source;
 mod sys;
 
+pub use self::{
+    rate_limit::RateLimit,
+    source::{Source, SourceKind, fingerprint::Fingerprint},
+};
 pub use crate::core::buffer::Buffer;
 pub use config::{
     AllowMmap, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Io, IoPriority,
@@ -83,7 +87,6 @@ pub use observe::{
 };
 pub use pipe::tee::{Tee, TeeMode};
 pub use plan::{Plan, RunOptions, choose::Choice, tuning::Tuning};
-pub use rate_limit::RateLimit;
 pub use run::{
     bad_ranges::BadRange,
     batch::{Batch, BatchReader, Extent},
@@ -91,7 +94,6 @@ pub use run::{
     file_queue::{FileQueue, QueueReader, ReaderKind},
     threads::Block,
 };
-pub use source::{Source, SourceKind, fingerprint::Fingerprint};
 
 /// Locks a mutex, even if a thread panicked while holding it.
 fn lock<X>(mutex: &std::sync::Mutex<X>) -> std::sync::MutexGuard<'_, X> {

@@ -13,10 +13,10 @@ use crate::lock;
 /// Reads are spaced evenly: each may begin once the reads before it have used up their time. A read
 /// that is up to 50 ms late does not delay the next one; idle time is not accumulated.
 #[derive(Debug, Clone)]
-pub struct RateLimit(Arc<Shared>);
+pub struct RateLimit(Arc<Schedule>);
 
 #[derive(Debug)]
-struct Shared {
+struct Schedule {
     bytes_per_s: NonZero<u64>,
     /// Earliest time for the next read.
     next: Mutex<Instant>,
@@ -32,7 +32,7 @@ const CATCH_UP: Duration = Duration::from_millis(50);
 impl RateLimit {
     /// Creates a limit of this many bytes per second.
     pub fn new(bytes_per_s: NonZero<u64>) -> RateLimit {
-        RateLimit(Arc::new(Shared { bytes_per_s, next: Mutex::new(Instant::now()) }))
+        RateLimit(Arc::new(Schedule { bytes_per_s, next: Mutex::new(Instant::now()) }))
     }
 
     /// Returns the limit in bytes per second.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One read to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct IndexedExtent {
     /// Position in the sequence, from 0.
     pub(crate) index: u64,
     pub(crate) offset: u64,
@@ -28,7 +28,7 @@ enum Layout {
     /// A range, in blocks of this many bytes.
     Range(Range<u64>, u32),
     /// One by one.
-    List(Vec<Extent>),
+    List(Vec<IndexedExtent>),
 }
 
 impl Extents {
@@ -37,12 +37,12 @@ impl Extents {
     }
 
     /// Creates extents in the order of `list`, with the caller's indexes.
-    pub(crate) fn of_list(list: Vec<Extent>) -> Extents {
+    pub(crate) fn of_list(list: Vec<IndexedExtent>) -> Extents {
         Extents { layout: Layout::List(list), next: AtomicU64::new(0) }
     }
 
     /// Assigns the next extent; `None` if there is none left, or after [`stop`](Extents::stop).
-    pub(crate) fn claim(&self) -> Option<Extent> {
+    pub(crate) fn claim(&self) -> Option<IndexedExtent> {
         // One counter for all threads, so that the device sees one ascending sequence.
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         match &self.layout {
@@ -74,10 +74,10 @@ impl Extents {
 }
 
 /// Returns the block at `index` of a range.
-fn block(range: &Range<u64>, block_bytes: u32, index: u64) -> Option<Extent> {
+fn block(range: &Range<u64>, block_bytes: u32, index: u64) -> Option<IndexedExtent> {
     let offset = index.checked_mul(block_bytes.into())?.checked_add(range.start)?;
     let left = range.end.checked_sub(offset).filter(|left| *left > 0)?;
-    Some(Extent { index, offset, len: left.min(block_bytes.into()) as u32 })
+    Some(IndexedExtent { index, offset, len: left.min(block_bytes.into()) as u32 })
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
         assert!(extents.is_untouched());
         let all: Vec<_> = std::iter::from_fn(|| extents.claim()).collect();
         let expected = [(0, 1000, 1000), (1, 2000, 1000), (2, 3000, 500)];
-        let expected = expected.map(|(index, offset, len)| Extent { index, offset, len });
+        let expected = expected.map(|(index, offset, len)| IndexedExtent { index, offset, len });
         assert_eq!(all, expected);
         assert_eq!((extents.left(), extents.claim()), (0, None));
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_list_is_handed_out_in_its_order() {
         let list = [(7, 4096, 10), (3, 0, 5)];
-        let list = list.map(|(index, offset, len)| Extent { index, offset, len });
+        let list = list.map(|(index, offset, len)| IndexedExtent { index, offset, len });
         let extents = Extents::of_list(list.to_vec());
         assert_eq!(extents.left(), 2);
         assert!(std::iter::from_fn(|| extents.claim()).eq(list));

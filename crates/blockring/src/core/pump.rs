@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::extents::Extent;
+use super::extents::IndexedExtent;
 use super::request::Request;
 use super::ring::Ring;
 use super::slab::Slab;
@@ -14,7 +14,7 @@ use super::supply::{Claim, FreeSlot, Supply, Target};
 use crate::config::{Consume, Order, Wait};
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
-use crate::observe::stats::{ReadOutcome, Recorder, Recording, Start};
+use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime};
 use crate::rate_limit::RateLimit;
 
 /// How long to wait for requests in flight when a run is given up. After that their memory is
@@ -48,7 +48,7 @@ pub(crate) struct Shape {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawBlock {
     pub(crate) slot: u32,
-    pub(crate) extent: Extent,
+    pub(crate) extent: IndexedExtent,
     pub(crate) bytes: *const u8,
 }
 
@@ -83,7 +83,7 @@ pub(crate) trait Sink {
     /// # Errors
     ///
     /// An error ends the run. By default every failure is one.
-    fn failed(&mut self, _extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+    fn failed(&mut self, _extent: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         Err(error)
     }
 
@@ -129,7 +129,7 @@ pub(crate) struct Pump<'a> {
     /// Whether blocks are consumed on this thread.
     consumes_inline: bool,
     /// Start of the current wait for a block, if there is one.
-    waiting: Option<Start>,
+    waiting: Option<StartTime>,
     recorder: Recorder<'a>,
 }
 
@@ -140,7 +140,7 @@ struct ActiveRead<'a> {
     request: Request,
     failed: Option<ErrorKind>,
     /// When the block was passed to the consumer.
-    delivered: Start,
+    delivered: StartTime,
 }
 
 impl<'a> Pump<'a> {
@@ -175,7 +175,7 @@ impl<'a> Pump<'a> {
 
     /// Records that the consumer waited for a read, if this thread is the consumer. Consumer
     /// threads record their own waits.
-    fn waited(&mut self, start: Start) {
+    fn waited(&mut self, start: StartTime) {
         if self.consumes_inline {
             self.recorder.waited_for_device(start);
         }
@@ -392,7 +392,7 @@ impl<'a> Pump<'a> {
     }
 
     /// The extents that were claimed but not consumed: after an error, no other pump gets them.
-    pub(crate) fn unconsumed(&self) -> Vec<Extent> {
+    pub(crate) fn unconsumed(&self) -> Vec<IndexedExtent> {
         let slots = (0..self.reads.len()).filter(|slot| !self.ring.is_free(*slot as u32));
         slots.filter_map(|slot| Some(self.reads[slot].as_ref()?.request.extent)).collect()
     }

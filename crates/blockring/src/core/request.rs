@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::extents::Extent;
+use super::extents::IndexedExtent;
 use crate::error::{Change, ErrorKind};
 use crate::observe::stats::ReadOutcome;
 
@@ -20,7 +20,7 @@ const STALE_MAX: u32 = 32;
 /// One extent that is being read, by as many reads as it takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
-    pub(crate) extent: Extent,
+    pub(crate) extent: IndexedExtent,
     /// Bytes of the extent that have been read, from its start.
     done: u32,
     retries: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Part {
 }
 
 impl Request {
-    pub(crate) fn new(extent: Extent) -> Request {
+    pub(crate) fn new(extent: IndexedExtent) -> Request {
         Request { extent, done: 0, retries: 0 }
     }
 
@@ -107,7 +107,7 @@ mod tests {
     use ReadOutcome::{Over, Retry, Short};
 
     fn request(len: u32) -> Request {
-        Request::new(Extent { index: 0, offset: 4096, len })
+        Request::new(IndexedExtent { index: 0, offset: 4096, len })
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::config::Order;
 
 /// The state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     /// On the free list.
     Free,
     /// The kernel may write into it.
@@ -22,7 +22,7 @@ pub(crate) enum State {
 /// The ring: `slots` slots, at most `depth` of them requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ring {
-    states: Vec<State>,
+    states: Vec<SlotState>,
     free: Vec<u32>,
     /// In order: every slot that is requested or ready, in the order of the requests.
     /// Any order: the ready slots, in the order of their completion.
@@ -37,7 +37,7 @@ impl Ring {
     pub(crate) fn new(slots: u32, depth: u32, order: Order) -> Ring {
         assert!(slots > 0 && depth > 0, "a ring of nothing never moves");
         Ring {
-            states: vec![State::Free; slots as usize],
+            states: vec![SlotState::Free; slots as usize],
             // Popped from the back, so that slot 0 comes first.
             free: (0..slots).rev().collect(),
             waiting: VecDeque::with_capacity(slots as usize),
@@ -57,7 +57,7 @@ impl Ring {
     pub(crate) fn request(&mut self) -> Option<u32> {
         let slot = self.next_free()?;
         self.free.pop();
-        self.set(slot, State::Free, State::Requested);
+        self.set(slot, SlotState::Free, SlotState::Requested);
         self.in_flight += 1;
         if self.order == Order::InOrder {
             self.waiting.push_back(slot);
@@ -67,7 +67,7 @@ impl Ring {
 
     /// Records that the request in `slot` has completed.
     pub(crate) fn complete(&mut self, slot: u32) {
-        self.set(slot, State::Requested, State::Ready);
+        self.set(slot, SlotState::Requested, SlotState::Ready);
         self.in_flight -= 1;
         if self.order == Order::AnyOrder {
             self.waiting.push_back(slot);
@@ -76,7 +76,7 @@ impl Ring {
 
     /// Whether [`deliver`](Ring::deliver) would return a slot.
     pub(crate) fn can_deliver(&self) -> bool {
-        self.waiting.front().is_some_and(|&slot| self.states[slot as usize] == State::Ready)
+        self.waiting.front().is_some_and(|&slot| self.states[slot as usize] == SlotState::Ready)
     }
 
     /// Returns the next block that may be consumed.
@@ -92,7 +92,7 @@ impl Ring {
     pub(crate) fn give_back(&mut self, slot: u32) {
         assert!(self.held > 0, "slot {slot} was not delivered");
         debug_assert!(!self.waiting.contains(&slot), "slot {slot} was not delivered");
-        self.set(slot, State::Ready, State::Free);
+        self.set(slot, SlotState::Ready, SlotState::Free);
         self.held -= 1;
         self.free.push(slot);
     }
@@ -113,7 +113,7 @@ impl Ring {
     }
 
     pub(crate) fn is_free(&self, slot: u32) -> bool {
-        self.states[slot as usize] == State::Free
+        self.states[slot as usize] == SlotState::Free
     }
 
     /// Returns the number of ready blocks that the consumer does not hold yet.
@@ -121,7 +121,7 @@ impl Ring {
         self.states.len() as u32 - self.free.len() as u32 - self.in_flight - self.held
     }
 
-    fn set(&mut self, slot: u32, from: State, to: State) {
+    fn set(&mut self, slot: u32, from: SlotState, to: SlotState) {
         let state = &mut self.states[slot as usize];
         assert_eq!(*state, from, "slot {slot} cannot become {to:?}");
         *state = to;
@@ -161,7 +161,7 @@ mod tests {
                 steps.push(Step::Request);
             }
             for slot in 0..self.ring.states.len() as u32 {
-                if self.ring.states[slot as usize] == State::Requested {
+                if self.ring.states[slot as usize] == SlotState::Requested {
                     steps.push(Step::Complete(slot));
                 }
             }
@@ -207,11 +207,11 @@ mod tests {
                 let waits = ring.waiting.iter().filter(|&&s| s == slot).count();
                 let held = self.held.iter().filter(|&&s| s == slot).count();
                 let expected = match ring.states[slot as usize] {
-                    State::Free => (1, 0, 0),
-                    State::Requested if ring.order == Order::InOrder => (0, 1, 0),
-                    State::Requested => (0, 0, 0),
-                    State::Ready if held == 1 => (0, 0, 1),
-                    State::Ready => (0, 1, 0),
+                    SlotState::Free => (1, 0, 0),
+                    SlotState::Requested if ring.order == Order::InOrder => (0, 1, 0),
+                    SlotState::Requested => (0, 0, 0),
+                    SlotState::Ready if held == 1 => (0, 0, 1),
+                    SlotState::Ready => (0, 1, 0),
                 };
                 assert_eq!((on_free_list, waits, held), expected, "slot {slot}: {ring:?}");
             }
@@ -226,7 +226,8 @@ mod tests {
                 }
             }
             // 3: the bound on requests.
-            let requested = ring.states.iter().filter(|&&s| s == State::Requested).count() as u32;
+            let requested =
+                ring.states.iter().filter(|&&s| s == SlotState::Requested).count() as u32;
             assert_eq!(requested, ring.in_flight());
             assert!(requested <= depth);
             assert_eq!(ring.held() as usize, self.held.len());

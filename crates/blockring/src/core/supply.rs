@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::extents::{Extent, Extents};
+use super::extents::{Extents, IndexedExtent};
 use crate::error::ErrorKind;
 use crate::observe::stats::Recorder;
 
@@ -22,9 +22,9 @@ pub(crate) struct Target<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Claim<'a> {
     /// An extent for the pump to read.
-    Read(Extent, Target<'a>),
+    Read(IndexedExtent, Target<'a>),
     /// An extent that the supply has already read into the slot.
-    Filled(Extent),
+    Filled(IndexedExtent),
 }
 
 /// The slot that a claim is for.

@@ -16,13 +16,13 @@ use crate::sys;
 
 /// The engine with a pool of threads.
 pub(crate) struct PoolEngine {
-    shared: Arc<Shared>,
+    shared: Arc<PoolQueues>,
     threads: Vec<JoinHandle<()>>,
     threads_max: u32,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PoolQueues {
+    state: Mutex<Queues>,
     /// A read was submitted, or the pool was closed.
     submitted: Condvar,
     /// A read completed, or another thread wakes the pump.
@@ -30,7 +30,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct Queues {
     reads: VecDeque<Task>,
     done: Vec<Completion>,
     /// Number of threads in a read.
@@ -54,9 +54,9 @@ struct Task {
 // SAFETY: until its completion, the memory of a read belongs to the thread that performs it.
 unsafe impl Send for Task {}
 
-impl Shared {
+impl PoolQueues {
     /// Locks the state. Poisoning is irrelevant: no code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl PoolEngine {
     ///
     /// If the thread cannot be started.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<PoolEngine, String> {
-        let shared = Shared {
+        let shared = PoolQueues {
             state: Mutex::default(),
             submitted: Condvar::new(),
             completed: Condvar::new(),

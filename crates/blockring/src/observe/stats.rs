@@ -273,12 +273,12 @@ pub(crate) enum ReadOutcome {
 
 /// The start of a timed interval.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Start(Option<Instant>);
+pub(crate) struct StartTime(Option<Instant>);
 
 impl Recorder<'_> {
     /// Returns the current time, if anything is recorded.
-    pub(crate) fn start(&self) -> Start {
-        Start(self.0.as_ref().map(|_| Instant::now()))
+    pub(crate) fn start(&self) -> StartTime {
+        StartTime(self.0.as_ref().map(|_| Instant::now()))
     }
 
     /// Records the request of a read.
@@ -309,7 +309,7 @@ impl Recorder<'_> {
     }
 
     /// Records that a consumer waited for a read from `start` until now.
-    pub(crate) fn waited_for_device(&mut self, start: Start) {
+    pub(crate) fn waited_for_device(&mut self, start: StartTime) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
         active.stats.device_wait += time;
@@ -320,7 +320,7 @@ impl Recorder<'_> {
     }
 
     /// Records that reading waited for the rate limit from `start` until now.
-    pub(crate) fn waited_for_limit(&mut self, start: Start) {
+    pub(crate) fn waited_for_limit(&mut self, start: StartTime) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
         active.stats.limit_wait += time;
@@ -330,7 +330,7 @@ impl Recorder<'_> {
     }
 
     /// Records that reading waited for a slot from `start` until now.
-    pub(crate) fn waited_for_consumer(&mut self, start: Start) {
+    pub(crate) fn waited_for_consumer(&mut self, start: StartTime) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
         active.stats.consumer_wait += time;
@@ -364,7 +364,7 @@ impl Recorder<'_> {
 
     /// Records that a consumer has processed a block since `start`. `device_idle`: nothing was
     /// being read meanwhile, although there was more to read.
-    pub(crate) fn consumed(&mut self, start: Start, bytes: u32, device_idle: bool) {
+    pub(crate) fn consumed(&mut self, start: StartTime, bytes: u32, device_idle: bool) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
         active.stats.bytes += u64::from(bytes);
@@ -379,7 +379,7 @@ impl Recorder<'_> {
     }
 
     /// Records that the slot of a block is free again.
-    pub(crate) fn freed(&mut self, slot: u32, offset: u64, delivered: Start) {
+    pub(crate) fn freed(&mut self, slot: u32, offset: u64, delivered: StartTime) {
         if let (Some(active), Some(delivered)) = (&mut self.0, delivered.0)
             && let Some(events) = &mut active.events
         {

@@ -14,9 +14,9 @@ use crate::lock;
 
 /// The destination of a trace. It is shared by its clones, and by all runs that use one of them.
 #[derive(Clone)]
-pub struct Trace(Arc<Shared>);
+pub struct Trace(Arc<TraceOutput>);
 
-struct Shared {
+struct TraceOutput {
     start: Instant,
     /// Number of rings so far, one per thread of each run: their slots have rows of their own.
     rings: AtomicU32,
@@ -43,7 +43,7 @@ impl Trace {
     pub fn new(writer: impl Write + Send + 'static) -> Trace {
         let to = To { writer: Box::new(writer), is_empty: true, failed: None };
         let start = Instant::now();
-        Trace(Arc::new(Shared { start, rings: AtomicU32::new(0), to: Mutex::new(to) }))
+        Trace(Arc::new(TraceOutput { start, rings: AtomicU32::new(0), to: Mutex::new(to) }))
     }
 
     /// Completes the trace. Later events are dropped.

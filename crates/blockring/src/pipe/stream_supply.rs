@@ -15,7 +15,7 @@ use rustix::fs::{SeekFrom, seek};
 
 use super::packets::PacketReader;
 use super::tee::Tee;
-use crate::core::extents::{Extent, Extents};
+use crate::core::extents::{Extents, IndexedExtent};
 use crate::core::request::Request;
 use crate::core::supply::{Claim, FreeSlot, Supply};
 use crate::error::ErrorKind;
@@ -119,9 +119,9 @@ impl<'t> StreamSupply<'t> {
     fn read(
         &self,
         reader: &mut SharedReader<'t>,
-        extent: Extent,
+        extent: IndexedExtent,
         slot: &mut FreeSlot<'_, '_>,
-    ) -> Result<Option<Extent>, ErrorKind> {
+    ) -> Result<Option<IndexedExtent>, ErrorKind> {
         let (align, source_len) = match &reader.stream {
             Stream::ToEnd(_) => (1, None),
             Stream::Positioned { align, len, .. } => (*align, Some(*len)),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::threads::Block;
 use super::{Opened, set_priority};
 use crate::config::{Consume, HugePages, Order, Wait};
-use crate::core::extents::Extent;
+use crate::core::extents::IndexedExtent;
 use crate::core::pump::{Delivered, Job, Pump, RawBlock, Shape, Sink};
 use crate::core::slab::Slab;
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
@@ -172,11 +172,11 @@ struct Search<'a> {
     goal: Goal,
     /// Size of the smallest possible read, in bytes.
     unit: u64,
-    state: Mutex<State>,
+    state: Mutex<SearchState>,
 }
 
 /// A part of a failed block that has yet to be examined.
-struct Part {
+struct BlockPart {
     range: Range<u64>,
     known: Known,
 }
@@ -194,7 +194,7 @@ enum Known {
     IsSample,
 }
 
-struct State {
+struct SearchState {
     /// The rest, not yet cut into blocks.
     rest: Range<u64>,
     index: u64,
@@ -202,7 +202,7 @@ struct State {
     /// The block that is being read.
     block: Range<u64>,
     /// Parts of it that have yet to be read, the next one last.
-    parts: Vec<Part>,
+    parts: Vec<BlockPart>,
     /// Time after which the rest of the block counts as bad.
     deadline: Option<Instant>,
     /// The error of the last failed read of the block.
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
             1 => rustix::param::page_size() as u64,
             align => align.into(),
         };
-        let state = State {
+        let state = SearchState {
             block: range.start..range.start,
             rest: range,
             index: 0,
@@ -243,7 +243,7 @@ impl<'a> Search<'a> {
         Search { target, goal, unit, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SearchState> {
         lock(&self.state)
     }
 
@@ -285,18 +285,18 @@ impl<'a> Search<'a> {
     }
 
     /// Queues the halves of a bad range, to be read next.
-    fn split(&self, state: &mut State, range: Range<u64>, middle: u64) {
+    fn split(&self, state: &mut SearchState, range: Range<u64>, middle: u64) {
         let (mut first, mut second) = (range.start..middle, middle..range.end);
         if self.goal == Goal::Last {
             std::mem::swap(&mut first, &mut second);
         }
         let known = Known::BadUnlessMore(state.bad_bytes);
-        state.parts.push(Part { range: second, known });
-        state.parts.push(Part { range: first, known: Known::Nothing });
+        state.parts.push(BlockPart { range: second, known });
+        state.parts.push(BlockPart { range: first, known: Known::Nothing });
     }
 
     /// Returns the next part of the failed block to read.
-    fn next_part(&self, state: &mut State) -> Option<Range<u64>> {
+    fn next_part(&self, state: &mut SearchState) -> Option<Range<u64>> {
         while let Some(part) = state.parts.pop() {
             if state.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 state.out_of_time = true;
@@ -330,7 +330,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the next block.
-    fn next_block(&self, state: &mut State) -> Option<Range<u64>> {
+    fn next_block(&self, state: &mut SearchState) -> Option<Range<u64>> {
         let Range { start, end } = state.rest;
         if start >= end {
             return None;
@@ -350,7 +350,7 @@ impl<'a> Search<'a> {
     }
 
     /// Records that a range cannot be read.
-    fn add(&self, state: &mut State, range: Range<u64>) {
+    fn add(&self, state: &mut SearchState, range: Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         let error = io::Error::from_raw_os_error(state.errno);
         state.bad_bytes += len;
@@ -396,21 +396,21 @@ impl<'a> Search<'a> {
             return;
         }
         let good = start..failed.start;
-        state.parts.push(Part { range: failed, known: Known::IsBad });
+        state.parts.push(BlockPart { range: failed, known: Known::IsBad });
         if !good.is_empty() && self.goal == Goal::All {
             // They are read once more, as a separate part.
-            state.parts.push(Part { range: good, known: Known::Nothing });
+            state.parts.push(BlockPart { range: good, known: Known::Nothing });
         }
     }
 
     /// Queues samples of a block, including its first and its last unit.
-    fn sample(&self, state: &mut State, block: &Range<u64>) {
+    fn sample(&self, state: &mut SearchState, block: &Range<u64>) {
         let last = (block.end - 1) / self.unit * self.unit;
         let step = last.saturating_sub(block.start) / (SAMPLES - 1) / self.unit * self.unit;
         for i in (0..SAMPLES).rev() {
             let start = if i == SAMPLES - 1 { last } else { block.start + i * step };
             let range = start.max(block.start)..(start + self.unit).min(block.end);
-            state.parts.push(Part { range, known: Known::IsSample });
+            state.parts.push(BlockPart { range, known: Known::IsSample });
         }
     }
 
@@ -420,7 +420,7 @@ impl<'a> Search<'a> {
         if state.is_sampling() {
             // Not all of the block is bad: examine each unit.
             let range = state.block.clone();
-            state.parts = vec![Part { range, known: Known::IsBad }];
+            state.parts = vec![BlockPart { range, known: Known::IsBad }];
             return false;
         }
         state.close();
@@ -428,7 +428,7 @@ impl<'a> Search<'a> {
     }
 }
 
-impl State {
+impl SearchState {
     fn is_sampling(&self) -> bool {
         self.parts.last().is_some_and(|part| part.known == Known::IsSample)
     }
@@ -452,7 +452,7 @@ impl Supply for Search<'_> {
         };
         Ok(range.map(|Range { start, end }| {
             let (index, len) = (state.index - 1, (end - start) as u32);
-            Claim::Read(Extent { index, offset: start, len }, self.target)
+            Claim::Read(IndexedExtent { index, offset: start, len }, self.target)
         }))
     }
 
@@ -495,7 +495,7 @@ impl Sink for SearchSink<'_, '_> {
         Ok(Delivered::Consumed)
     }
 
-    fn failed(&mut self, extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+    fn failed(&mut self, extent: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         match error {
             ErrorKind::Read { offset, error, .. } if is_of_place(&error) => {
                 let end = extent.offset + u64::from(extent.len);

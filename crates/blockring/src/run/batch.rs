@@ -265,7 +265,7 @@ impl Plan {
 /// The reads of a batch.
 struct Pieces {
     /// The `index` of each is its index in `members`.
-    list: Vec<extents::Extent>,
+    list: Vec<extents::IndexedExtent>,
     /// For each piece, the extents that overlap it, as indexes of `sorted`.
     members: Vec<Range<usize>>,
     /// Indexes of extents, sorted by offset.
@@ -318,7 +318,7 @@ impl Pieces {
         while start < range.end {
             let end = range.end.min(start + cut.most);
             let (index, len) = (self.list.len() as u64, (end - start) as u32);
-            self.list.push(extents::Extent { index, offset: start, len });
+            self.list.push(extents::IndexedExtent { index, offset: start, len });
             self.members.push(members.clone());
             start = end;
         }
@@ -342,7 +342,7 @@ struct Scatter<'a> {
 fn parts<'a>(
     extents: &'a [Extent],
     pieces: &'a Pieces,
-    piece: extents::Extent,
+    piece: extents::IndexedExtent,
 ) -> impl Iterator<Item = (usize, Range<u64>)> + 'a {
     let piece_end = piece.offset + u64::from(piece.len);
     let members = pieces.members[piece.index as usize].clone();
@@ -367,7 +367,7 @@ impl Sink for Scatter<'_> {
         Ok(Delivered::Consumed)
     }
 
-    fn failed(&mut self, piece: extents::Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+    fn failed(&mut self, piece: extents::IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         if self.pieces.members[piece.index as usize].len() > 1 {
             self.again.extend(parts(self.extents, self.pieces, piece).map(|(index, _)| index));
             return Ok(());

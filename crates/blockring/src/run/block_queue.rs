@@ -14,7 +14,7 @@ use super::sync::{
 
 /// Queues of blocks of type `T` for the consumers, and of slots for the pump.
 pub(crate) struct BlockQueue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     /// A block was pushed, or the queue was closed.
     pushed: Condvar,
     /// A slot was returned, or a consumer ended.
@@ -25,7 +25,7 @@ pub(crate) struct BlockQueue<T> {
     spin: bool,
 }
 
-struct State<T> {
+struct QueueState<T> {
     queues: Vec<VecDeque<(u32, T)>>,
     consumers: Vec<Consumer>,
     /// For each slot, the number of queues that are not done with it.
@@ -46,7 +46,7 @@ struct Consumer {
     holds: Option<u32>,
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     /// Records that a queue is done with a slot.
     fn release(&mut self, slot: u32) {
         let owed = &mut self.owed[slot as usize];
@@ -74,7 +74,7 @@ impl<T: Copy> BlockQueue<T> {
             (0..threads).map(move |_| Consumer { queue, holds: None })
         });
         BlockQueue {
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 queues: threads.iter().map(|_| VecDeque::new()).collect(),
                 consumers: consumers.collect(),
                 owed: Vec::new(),
@@ -92,7 +92,7 @@ impl<T: Copy> BlockQueue<T> {
     }
 
     /// Ignores poisoning by a panicking consumer: the state is consistent between any two calls.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -100,8 +100,8 @@ impl<T: Copy> BlockQueue<T> {
     fn wait<'a>(
         &'a self,
         condition: &Condvar,
-        state: MutexGuard<'a, State<T>>,
-    ) -> MutexGuard<'a, State<T>> {
+        state: MutexGuard<'a, QueueState<T>>,
+    ) -> MutexGuard<'a, QueueState<T>> {
         if !self.spin {
             return condition.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
@@ -120,7 +120,7 @@ impl<T: Copy> BlockQueue<T> {
     }
 
     /// Notifies waiting threads of a change that was made under this lock.
-    fn notify(&self, condition: &Condvar, state: MutexGuard<'_, State<T>>) {
+    fn notify(&self, condition: &Condvar, state: MutexGuard<'_, QueueState<T>>) {
         if self.spin {
             self.changes.fetch_add(1, Ordering::Relaxed);
         }

@@ -16,7 +16,7 @@ use super::reader::Reader;
 use super::threads::Block;
 use super::{bad_ranges, refused_direct, set_priority};
 use crate::config::{CacheMode, EngineKind, HugePages, Order};
-use crate::core::extents::Extent;
+use crate::core::extents::IndexedExtent;
 use crate::core::pump::{Delivered, Job, RawBlock, Sink};
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::error::{BoxError, ErrorKind};
@@ -49,7 +49,7 @@ pub struct FileQueue<'p, T> {
     kind: ReaderKind,
     block_bytes: u32,
     next: Box<dyn Fn() -> Option<(Source, T)> + Send + Sync + 'p>,
-    state: Mutex<State<T>>,
+    state: Mutex<FileTable<T>>,
     /// Files finished without a read: empty ones, and ones that could not be opened as required.
     over: Mutex<Vec<Over<T>>>,
     _run: RunGuard<'p>,
@@ -58,7 +58,7 @@ pub struct FileQueue<'p, T> {
 /// A file that needs no read, and its result.
 type Over<T> = (Source, T, Result<(), ErrorKind>);
 
-struct State<T> {
+struct FileTable<T> {
     /// Files with extents that have not been consumed; the `index` of these extents is the file's.
     files: Vec<Option<Arc<ActiveFile<T>>>>,
     free: Vec<usize>,
@@ -212,7 +212,7 @@ impl Plan {
         kind: ReaderKind,
         next: impl Fn() -> Option<(Source, T)> + Send + Sync + 'p,
     ) -> FileQueue<'p, T> {
-        let state = State {
+        let state = FileTable {
             files: Vec::new(),
             free: Vec::new(),
             current: None,
@@ -270,7 +270,7 @@ impl Plan {
 }
 
 impl<T> FileQueue<'_, T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, FileTable<T>> {
         lock(&self.state)
     }
 
@@ -380,7 +380,7 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
         };
         let next = offset + len;
         state.current = (next < file.len).then_some((index, next));
-        let extent = Extent { index: index as u64, offset, len: len as u32 };
+        let extent = IndexedExtent { index: index as u64, offset, len: len as u32 };
         Ok(Some(Claim::Read(extent, target)))
     }
 
@@ -504,7 +504,7 @@ where
         Target { fd: active.fd(), flags: active.flags, align, len: active.len }
     }
 
-    fn fail(&mut self, extent: Extent, active: &ActiveFile<T>, error: ErrorKind) {
+    fn fail(&mut self, extent: IndexedExtent, active: &ActiveFile<T>, error: ErrorKind) {
         lock(&active.failed).get_or_insert(error);
         let left_out = self.queue.give_up(extent.index);
         self.finish_part(extent.index, active, u64::from(extent.len) + left_out);
@@ -535,7 +535,7 @@ where
         Ok(Delivered::Consumed)
     }
 
-    fn failed(&mut self, extent: Extent, error: ErrorKind) -> Result<(), ErrorKind> {
+    fn failed(&mut self, extent: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         if let Some(active) = self.queue.file(extent.index) {
             self.fail(extent, &active, error);
         }

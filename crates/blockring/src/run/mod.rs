@@ -225,8 +225,8 @@ impl Plan {
     ) -> Result<(), Error> {
         let checked = extents.iter().try_for_each(|extent| self.check_extent(source, extent));
         checked.map_err(|kind| Error::new(source.path(), kind))?;
-        let list = extents.iter().filter(|extent| extent.len > 0).enumerate();
-        let list = list.map(|(index, Extent { offset, len })| extents::Extent {
+        let list = extents.iter().enumerate().filter(|(_, extent)| extent.len > 0);
+        let list = list.map(|(index, Extent { offset, len })| extents::IndexedExtent {
             index: index as u64,
             offset: *offset,
             len: *len,

@@ -1,7 +1,7 @@
 //! One thread's reader: an engine, and the slab whose memory its requests use.
 
 use crate::config::Order;
-use crate::core::extents::Extent;
+use crate::core::extents::IndexedExtent;
 use crate::core::pump::{Job, Pump, Shape, Sink};
 use crate::core::slab::Slab;
 use crate::engine::{self, Engine, Setup, Waker};
@@ -14,7 +14,7 @@ pub(super) struct Reader {
     slab: Option<Slab>,
     slots: u32,
     depth: u32,
-    unconsumed: Vec<Extent>,
+    unconsumed: Vec<IndexedExtent>,
 }
 
 impl Reader {
@@ -79,7 +79,7 @@ impl Reader {
 
     /// Returns the extents that were claimed but not consumed, after an error, when nothing is in
     /// flight any more.
-    pub(super) fn unconsumed(self) -> Vec<Extent> {
+    pub(super) fn unconsumed(self) -> Vec<IndexedExtent> {
         self.unconsumed
     }
 }

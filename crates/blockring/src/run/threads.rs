@@ -21,7 +21,9 @@ use crate::plan::{RingPlan, Start};
 /// The bytes of one finished extent, borrowed by the consumer.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
-    /// Number of the block in the run, from 0, in the order of the source.
+    /// Number of the block in the run, from 0, in the order of the source. Of
+    /// [`read_extents`](crate::Plan::read_extents): the place in the list. Parts of a block that is scanned for bad
+    /// ranges share its number; it says nothing for blocks of a [`FileQueue`](crate::FileQueue).
     pub index: u64,
     /// Offset of the block in the source, in bytes.
     pub offset: u64,

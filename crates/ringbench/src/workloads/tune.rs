@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use blockring::{EngineKind, RunOptions, Source, Tuning};
-use ringsum::tuned::{self, DeviceId, Entry};
+use ringsum::tuned::{self, DeviceId, TunedEntry};
 
 use super::limits;
 use super::target::{BYTES_MIN, Target};
@@ -244,7 +244,7 @@ fn conclude(
     device: DeviceId,
     kernel: String,
     best: Settings,
-) -> Option<Entry> {
+) -> Option<TunedEntry> {
     let rates = session.group(FINAL).and_then(gain);
     let Some((built_in_bytes_per_s, bytes_per_s, gain)) = rates else {
         let built_in = Settings::built_in();
@@ -267,7 +267,7 @@ fn conclude(
     let is_device = facts.get("kind").is_some_and(|kind| kind == "block device");
     let file_system = facts.get("file system").filter(|_| !is_device);
     let Settings { engine, block_bytes, depth } = best;
-    Some(Entry {
+    Some(TunedEntry {
         device,
         kernel,
         date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),

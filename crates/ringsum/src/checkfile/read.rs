@@ -52,7 +52,7 @@ enum Column {
 }
 
 /// A line without its end and escapes.
-struct Parts<'a> {
+struct LineParts<'a> {
     digits: Digits<'a>,
     name: &'a [u8],
 }
@@ -165,7 +165,7 @@ impl Reader {
 impl Gnu {
     /// Splits a line without its leading backslash, if only GNU's tools accept its format, or if
     /// they parse it differently.
-    fn split<'a>(&mut self, body: &'a [u8]) -> Result<Option<Parts<'a>>, Malformed> {
+    fn split<'a>(&mut self, body: &'a [u8]) -> Result<Option<LineParts<'a>>, Malformed> {
         let run = digits::hex_run(body);
         let (least, most) = self.bytes;
         let fits = run.is_multiple_of(2) && (least..=most).contains(&(run / 2));
@@ -185,17 +185,17 @@ impl Gnu {
             (Gap::Mode, Gap::Mode) => &rest[1..],
             (Gap::Mode, Gap::Blank) => return Err(Malformed::Shape),
         };
-        Ok(Some(Parts { digits: Digits::Hex(digits), name }))
+        Ok(Some(LineParts { digits: Digits::Hex(digits), name }))
     }
 }
 
 /// `TAG (NAME) = DIGITS`, the space before the parenthesis optional, with any blanks around `=`.
-fn split_tagged_loosely(body: &[u8]) -> Option<Parts<'_>> {
+fn split_tagged_loosely(body: &[u8]) -> Option<LineParts<'_>> {
     let open = body.iter().position(|byte| *byte == b'(')?;
     let word = body[..open].strip_suffix(b" ").unwrap_or(&body[..open]);
     let close = body.iter().rposition(|byte| *byte == b')').filter(|close| *close > open)?;
     let digits = trim_blanks(trim_blanks(&body[close + 1..]).strip_prefix(b"=")?);
-    Some(Parts { digits: Digits::Tagged(tag(word)?, digits), name: &body[open + 1..close] })
+    Some(LineParts { digits: Digits::Tagged(tag(word)?, digits), name: &body[open + 1..close] })
 }
 
 fn trim_blanks(text: &[u8]) -> &[u8] {
@@ -254,7 +254,7 @@ fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<ParsedLine<'a>, Mal
     Ok(ParsedLine { first, more: expected.collect(), size, name, listed })
 }
 
-fn parsed_line(parts: Parts<'_>, is_escaped: bool) -> Result<ParsedLine<'_>, Malformed> {
+fn parsed_line(parts: LineParts<'_>, is_escaped: bool) -> Result<ParsedLine<'_>, Malformed> {
     let (algorithm, digest) = match parts.digits {
         Digits::Tagged(Tag { algorithm, little_endian }, digits) => {
             let mut digest = digits::named(digits, algorithm)?;
@@ -308,25 +308,25 @@ fn trim_line_end(line: &[u8]) -> &[u8] {
 }
 
 /// Splits a line without its leading backslash.
-fn split(body: &[u8]) -> Result<Parts<'_>, Malformed> {
+fn split(body: &[u8]) -> Result<LineParts<'_>, Malformed> {
     if let Some((digits, name)) = split_plain(body, digits::hex_run(body)) {
-        return Ok(Parts { digits: Digits::Hex(digits), name });
+        return Ok(LineParts { digits: Digits::Hex(digits), name });
     }
     if let Some(rest) = body.strip_prefix(XXH3_PREFIX)
         && let Some((digits, name)) = split_plain(rest, digits::hex_run(rest))
     {
         let tag = Tag { algorithm: Algorithm::Xxh3, little_endian: false };
-        return Ok(Parts { digits: Digits::Tagged(tag, digits), name });
+        return Ok(LineParts { digits: Digits::Tagged(tag, digits), name });
     }
     if let Some((word, name, digits)) = split_tagged(body) {
         let unsupported = || Malformed::Unsupported(String::from_utf8_lossy(word).into_owned());
         let tag = tag(word).ok_or_else(unsupported)?;
-        return Ok(Parts { digits: Digits::Tagged(tag, digits), name });
+        return Ok(LineParts { digits: Digits::Tagged(tag, digits), name });
     }
     if let Some((digits, name)) = split_plain(body, digits::base64_run(body))
         && let Some(digest) = digits::unnamed_base64(digits)
     {
-        return Ok(Parts { digits: Digits::Base64(digest), name });
+        return Ok(LineParts { digits: Digits::Base64(digest), name });
     }
     Err(why_no_shape(body))
 }

@@ -1,8 +1,8 @@
 //! C's `pow` and `log`, so that the binary does not need libm.so.
 //!
 //! The rate estimate of the progress bar calls `pow`, and SQLite's full-text search, which is not
-//! used here, calls `log`. Loading one more shared library took 80 us of the 850 us in which a
-//! 1,000-byte file is hashed. A symbol of the executable takes precedence over that of a library.
+//! used here, calls `log`. Loading one more shared library takes 70 us of the 1,080 us that a
+//! process takes for a 1,000-byte file; statically linked, there is no difference. A symbol of the executable takes precedence over that of a library.
 #![allow(unsafe_code)]
 
 // SAFETY: the signature and the meaning are those of C's `pow`.

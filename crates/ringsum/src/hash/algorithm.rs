@@ -205,10 +205,10 @@ impl fmt::Debug for Algorithms {
 /// The state of one algorithm, which processes the bytes of an input in order.
 pub(crate) struct AlgorithmHasher {
     algorithm: Algorithm,
-    state: State,
+    state: HasherState,
 }
 
-enum State {
+enum HasherState {
     Blake3(Box<blake3::Hasher>),
     /// Algorithms of the RustCrypto crates.
     Standard(Box<dyn DynDigest + Send>),
@@ -228,23 +228,23 @@ impl AlgorithmHasher {
     /// For BLAKE2b of 0 bytes, or of more than 64.
     pub(super) fn new(algorithm: Algorithm, mode: &Mode) -> AlgorithmHasher {
         let state = match algorithm {
-            Algorithm::Blake3 => State::Blake3(Box::new(mode.hasher())),
-            Algorithm::Sha256 => State::Standard(Box::new(sha2::Sha256::default())),
-            Algorithm::Sha512 => State::Standard(Box::new(sha2::Sha512::default())),
-            Algorithm::Sha384 => State::Standard(Box::new(sha2::Sha384::default())),
-            Algorithm::Sha224 => State::Standard(Box::new(sha2::Sha224::default())),
-            Algorithm::Sha1 => State::Standard(Box::new(sha1::Sha1::default())),
-            Algorithm::Md5 => State::Standard(Box::new(md5::Md5::default())),
-            Algorithm::Sha3_256 => State::Standard(Box::new(sha3::Sha3_256::default())),
+            Algorithm::Blake3 => HasherState::Blake3(Box::new(mode.hasher())),
+            Algorithm::Sha256 => HasherState::Standard(Box::new(sha2::Sha256::default())),
+            Algorithm::Sha512 => HasherState::Standard(Box::new(sha2::Sha512::default())),
+            Algorithm::Sha384 => HasherState::Standard(Box::new(sha2::Sha384::default())),
+            Algorithm::Sha224 => HasherState::Standard(Box::new(sha2::Sha224::default())),
+            Algorithm::Sha1 => HasherState::Standard(Box::new(sha1::Sha1::default())),
+            Algorithm::Md5 => HasherState::Standard(Box::new(md5::Md5::default())),
+            Algorithm::Sha3_256 => HasherState::Standard(Box::new(sha3::Sha3_256::default())),
             Algorithm::Blake2b(bytes) => {
                 let mut parameters = blake2b_simd::Params::new();
-                State::Blake2b(Box::new(parameters.hash_length(bytes.into()).to_state()))
+                HasherState::Blake2b(Box::new(parameters.hash_length(bytes.into()).to_state()))
             }
-            Algorithm::Xxh3 => State::Xxh3(twox_hash::XxHash3_64::new()),
-            Algorithm::Xxh128 => State::Xxh128(twox_hash::XxHash3_128::new()),
-            Algorithm::Xxh64 => State::Xxh64(twox_hash::XxHash64::with_seed(0)),
-            Algorithm::Xxh32 => State::Xxh32(twox_hash::XxHash32::with_seed(0)),
-            Algorithm::Crc32c => State::Crc32c(0),
+            Algorithm::Xxh3 => HasherState::Xxh3(twox_hash::XxHash3_64::new()),
+            Algorithm::Xxh128 => HasherState::Xxh128(twox_hash::XxHash3_128::new()),
+            Algorithm::Xxh64 => HasherState::Xxh64(twox_hash::XxHash64::with_seed(0)),
+            Algorithm::Xxh32 => HasherState::Xxh32(twox_hash::XxHash32::with_seed(0)),
+            Algorithm::Crc32c => HasherState::Crc32c(0),
         };
         AlgorithmHasher { algorithm, state }
     }
@@ -255,15 +255,15 @@ impl AlgorithmHasher {
 
     pub(super) fn finish(self) -> Digest {
         let bytes: Box<[u8]> = match self.state {
-            State::Blake3(hasher) => return Digest::of_output(hasher.finalize_xof()),
-            State::Standard(digest) => digest.finalize(),
-            State::Blake2b(state) => state.finalize().as_bytes().into(),
+            HasherState::Blake3(hasher) => return Digest::of_output(hasher.finalize_xof()),
+            HasherState::Standard(digest) => digest.finalize(),
+            HasherState::Blake2b(state) => state.finalize().as_bytes().into(),
             // As specified by xxHash: the most significant byte first.
-            State::Xxh3(hasher) => hasher.finish().to_be_bytes().into(),
-            State::Xxh128(hasher) => hasher.finish_128().to_be_bytes().into(),
-            State::Xxh64(hasher) => hasher.finish().to_be_bytes().into(),
-            State::Xxh32(hasher) => hasher.finish_32().to_be_bytes().into(),
-            State::Crc32c(crc) => crc.to_be_bytes().into(),
+            HasherState::Xxh3(hasher) => hasher.finish().to_be_bytes().into(),
+            HasherState::Xxh128(hasher) => hasher.finish_128().to_be_bytes().into(),
+            HasherState::Xxh64(hasher) => hasher.finish().to_be_bytes().into(),
+            HasherState::Xxh32(hasher) => hasher.finish_32().to_be_bytes().into(),
+            HasherState::Crc32c(crc) => crc.to_be_bytes().into(),
         };
         Digest::of_bytes(self.algorithm, bytes)
     }
@@ -272,14 +272,14 @@ impl AlgorithmHasher {
 impl Update for AlgorithmHasher {
     fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
-            State::Blake3(hasher) => drop(hasher.update(bytes)),
-            State::Standard(digest) => digest.update(bytes),
-            State::Blake2b(state) => drop(state.update(bytes)),
-            State::Xxh3(hasher) => hasher.write(bytes),
-            State::Xxh128(hasher) => hasher.write(bytes),
-            State::Xxh64(hasher) => hasher.write(bytes),
-            State::Xxh32(hasher) => hasher.write(bytes),
-            State::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
+            HasherState::Blake3(hasher) => drop(hasher.update(bytes)),
+            HasherState::Standard(digest) => digest.update(bytes),
+            HasherState::Blake2b(state) => drop(state.update(bytes)),
+            HasherState::Xxh3(hasher) => hasher.write(bytes),
+            HasherState::Xxh128(hasher) => hasher.write(bytes),
+            HasherState::Xxh64(hasher) => hasher.write(bytes),
+            HasherState::Xxh32(hasher) => hasher.write(bytes),
+            HasherState::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
         }
     }
 }

@@ -41,7 +41,7 @@ const CHUNK_BLOCKS: usize = CHUNK_LEN / BLOCK_LEN;
 const LANES_MAX: usize = 16;
 
 /// A chaining value, or a hash.
-type Value = [u8; OUT_LEN];
+type ChainingValue = [u8; OUT_LEN];
 
 /// Input of one SIMD lane: one chunk, or the two child values of a parent node.
 #[derive(Clone, Copy)]
@@ -194,7 +194,7 @@ impl MultiBuffer {
         inputs: &[&[u8]],
         chunks: &[Chunk],
         trees: &[Nodes],
-        values: &mut [Value],
+        values: &mut [ChainingValue],
     ) {
         for group in chunks.chunks(kernel.lanes()) {
             let mut lanes = [SimdLane::IDLE; LANES_MAX];
@@ -218,7 +218,7 @@ impl MultiBuffer {
 
     /// Merges pairs of neighbors in each tree; an odd last one moves up unchanged. (This gives the
     /// left child the largest power of two of chunks: section 2.1 of the BLAKE3 paper.)
-    fn merge_level(&self, kernel: Kernel, trees: &mut [Nodes], values: &mut [Value]) {
+    fn merge_level(&self, kernel: Kernel, trees: &mut [Nodes], values: &mut [ChainingValue]) {
         let mut pairs = Vec::with_capacity(values.len() / 2);
         for tree in &*trees {
             let root = if tree.count == 2 { ROOT } else { 0 };
@@ -247,7 +247,7 @@ impl MultiBuffer {
     }
 
     /// Returns the values of the given lanes; the rest of the array is meaningless.
-    fn compress(&self, kernel: Kernel, lanes: &[SimdLane<'_>]) -> [Value; LANES_MAX] {
+    fn compress(&self, kernel: Kernel, lanes: &[SimdLane<'_>]) -> [ChainingValue; LANES_MAX] {
         match kernel {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Kernel::Avx512 => x86::avx512(&self.key, self.flags, lanes),

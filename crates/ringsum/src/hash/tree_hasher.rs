@@ -13,10 +13,10 @@ use crate::lock;
 /// thread that passes it in; only its chaining value is merged under a lock.
 pub(crate) struct TreeHasher<'m> {
     mode: &'m Mode,
-    state: Mutex<State<'m>>,
+    state: Mutex<TreeState<'m>>,
 }
 
-struct State<'m> {
+struct TreeState<'m> {
     tree: Tree<'m>,
     /// Length of the block at offset 0, and its digest in case it is the only one: an input of one
     /// block is its own root. (The first block does not show whether there are more.)
@@ -36,7 +36,7 @@ impl<'m> TreeHasher<'m> {
     }
 
     fn over(mode: &'m Mode, tree: Tree<'m>) -> TreeHasher<'m> {
-        TreeHasher { mode, state: Mutex::new(State { tree, first: None }) }
+        TreeHasher { mode, state: Mutex::new(TreeState { tree, first: None }) }
     }
 
     /// Hashes a block. All blocks of an input except the last have the same size, 2^k KiB.
@@ -56,7 +56,7 @@ impl<'m> TreeHasher<'m> {
     /// Returns the digest of all blocks, and resets the hasher. Fails if they are not `len` bytes
     /// in total, if that is known.
     pub(crate) fn finish(&self, len: Option<u64>) -> Result<Digest, TreeError> {
-        let State { tree, first } = self.take(Tree::of_unknown_length(self.mode));
+        let TreeState { tree, first } = self.take(Tree::of_unknown_length(self.mode));
         match first {
             _ if len.is_some_and(|len| len != tree.end()) => Err(TreeError::Incomplete),
             None if tree.end() == 0 => Ok(Digest::of_output(self.mode.hasher().finalize_xof())),
@@ -70,9 +70,9 @@ impl<'m> TreeHasher<'m> {
         self.take(Tree::of_unknown_length(self.mode)).tree.finish_range()
     }
 
-    fn take(&self, next: Tree<'m>) -> State<'m> {
+    fn take(&self, next: Tree<'m>) -> TreeState<'m> {
         let mut state = lock(&self.state);
-        mem::replace(&mut *state, State { tree: next, first: None })
+        mem::replace(&mut *state, TreeState { tree: next, first: None })
     }
 }
 

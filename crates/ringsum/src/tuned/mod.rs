@@ -34,7 +34,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The best setting measured on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct TunedEntry {
     /// The device.
     #[serde(flatten)]
     pub device: DeviceId,
@@ -94,7 +94,7 @@ pub enum TunedError {
     },
     /// The new entry is invalid.
     #[error("invalid setting: {0}")]
-    Entry(String),
+    TunedEntry(String),
 }
 
 /// Returns the path of the user's settings: `$XDG_CONFIG_HOME/ringsum/tuned.json`, or
@@ -114,7 +114,7 @@ pub fn default_path(xdg_config_home: Option<&OsStr>, home: Option<&OsStr>) -> Op
 /// # Errors
 ///
 /// If the file cannot be read, or is not a settings file of this version.
-pub fn load(path: &Path) -> Result<Vec<Entry>, TunedError> {
+pub fn load(path: &Path) -> Result<Vec<TunedEntry>, TunedError> {
     Ok(read(path)?.1)
 }
 
@@ -125,8 +125,12 @@ pub fn load(path: &Path) -> Result<Vec<Entry>, TunedError> {
 ///
 /// Those of [`load`]: a file that cannot be parsed is never overwritten. Also if the file cannot be
 /// written, or `entry` is invalid.
-pub fn update(path: &Path, device: &DeviceId, entry: Option<&Entry>) -> Result<(), TunedError> {
-    entry.map_or(Ok(()), Entry::check).map_err(TunedError::Entry)?;
+pub fn update(
+    path: &Path,
+    device: &DeviceId,
+    entry: Option<&TunedEntry>,
+) -> Result<(), TunedError> {
+    entry.map_or(Ok(()), TunedEntry::check).map_err(TunedError::TunedEntry)?;
     if entry.is_none() && position(&load(path)?, device).is_none() {
         return Ok(());
     }
@@ -143,7 +147,7 @@ pub fn update(path: &Path, device: &DeviceId, entry: Option<&Entry>) -> Result<(
     let (mut document, entries) = read(path)?;
     let devices = &mut document.devices;
     let new = entry.map(serde_json::to_value).transpose();
-    let new = new.map_err(|error| TunedError::Entry(error.to_string()))?;
+    let new = new.map_err(|error| TunedError::TunedEntry(error.to_string()))?;
     match (position(&entries, device), new) {
         (Some(old), Some(new)) => devices[old] = new,
         (Some(old), None) => _ = devices.remove(old),
@@ -156,10 +160,10 @@ pub fn update(path: &Path, device: &DeviceId, entry: Option<&Entry>) -> Result<(
 /// Returns the entry that applies to `device` under `kernel`; `None` if the device has no entry. If
 /// it has one that does not apply, the error is the reason.
 pub fn applicable<'e>(
-    entries: &'e [Entry],
+    entries: &'e [TunedEntry],
     kernel: &str,
     device: &DeviceId,
-) -> Option<Result<&'e Entry, String>> {
+) -> Option<Result<&'e TunedEntry, String>> {
     let same_number = || entries.iter().position(|entry| entry.device.has_number_of(device));
     let entry = &entries[position(entries, device).or_else(same_number)?];
     let why = match entry.device.difference(device) {
@@ -189,14 +193,14 @@ pub fn tunings(path: PathBuf) -> impl Fn(u64) -> Option<Result<Tuning, String>> 
             let uname = || rustix::system::uname().release().to_string_lossy().into_owned();
             let found =
                 applicable(entries, kernel.get_or_init(uname), &DeviceId::of(device).ok()?)?;
-            Some(found.map(Entry::tuning))
+            Some(found.map(TunedEntry::tuning))
         };
         let mut known = lock(&known);
         known.entry(device).or_insert_with(find).clone()
     }
 }
 
-impl Entry {
+impl TunedEntry {
     fn tuning(&self) -> Tuning {
         Tuning {
             engine: self.engine,
@@ -245,7 +249,7 @@ fn engine_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<EngineKind, D::E
     engine.ok_or_else(|| serde::de::Error::custom(format!("no engine {name:?}")))
 }
 
-fn position(entries: &[Entry], device: &DeviceId) -> Option<usize> {
+fn position(entries: &[TunedEntry], device: &DeviceId) -> Option<usize> {
     device.position(entries.iter().map(|entry| &entry.device))
 }
 
@@ -258,7 +262,7 @@ struct Document {
 }
 
 /// Reads the file, and parses its entries in order. A missing file has none.
-fn read(path: &Path) -> Result<(Document, Vec<Entry>), TunedError> {
+fn read(path: &Path) -> Result<(Document, Vec<TunedEntry>), TunedError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
@@ -285,7 +289,7 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parse(bytes: &[u8]) -> Result<(Document, Vec<Entry>), String> {
+fn parse(bytes: &[u8]) -> Result<(Document, Vec<TunedEntry>), String> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err("longer than 1 MiB".to_owned());
     }
@@ -299,8 +303,8 @@ fn parse(bytes: &[u8]) -> Result<(Document, Vec<Entry>), String> {
         return Err(format!("its version is {version}, and this program reads version {VERSION}"));
     }
     let entry = |(i, value): (usize, &Value)| {
-        let entry = Entry::deserialize(value).map_err(|error| error.to_string());
-        let checked = entry.and_then(|entry: Entry| entry.check().map(|()| entry));
+        let entry = TunedEntry::deserialize(value).map_err(|error| error.to_string());
+        let checked = entry.and_then(|entry: TunedEntry| entry.check().map(|()| entry));
         checked.map_err(|what| format!("device {i}: {what}"))
     };
     let entries: Result<_, _> = document.devices.iter().enumerate().map(entry).collect();

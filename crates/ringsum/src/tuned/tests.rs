@@ -13,8 +13,8 @@ fn device(minor: u32, unique: Option<&str>) -> DeviceId {
     }
 }
 
-fn entry(device: DeviceId) -> Entry {
-    Entry {
+fn entry(device: DeviceId) -> TunedEntry {
+    TunedEntry {
         device,
         kernel: "6.18.0".to_owned(),
         date: "2026-11-21".to_owned(),
@@ -28,7 +28,7 @@ fn entry(device: DeviceId) -> Entry {
     }
 }
 
-fn save(path: &Path, entry: &Entry) -> Result<(), TunedError> {
+fn save(path: &Path, entry: &TunedEntry) -> Result<(), TunedError> {
     update(path, &entry.device, Some(entry))
 }
 
@@ -58,8 +58,8 @@ fn a_saved_entry_is_loaded_and_others_stay() {
     let path = folder.path().join("a/b/tuned.json");
     assert_eq!(load(&path).expect("no file"), []);
     let first = entry(device(0, None));
-    let uring = Entry { engine: EngineKind::IoUring, pool_threads: None, ..first.clone() };
-    let second = Entry { device: device(16, Some("W2")), ..uring };
+    let uring = TunedEntry { engine: EngineKind::IoUring, pool_threads: None, ..first.clone() };
+    let second = TunedEntry { device: device(16, Some("W2")), ..uring };
     for entry in [&first, &second] {
         save(&path, entry).expect("saved");
     }
@@ -67,12 +67,12 @@ fn a_saved_entry_is_loaded_and_others_stay() {
     // The same device, larger; and with another number.
     for (minor, sectors) in [(16, 2000), (32, 2000)] {
         let now = DeviceId { number: format!("8:{minor}"), sectors, ..second.device.clone() };
-        let now = Entry { device: now, depth: minor, ..second.clone() };
+        let now = TunedEntry { device: now, depth: minor, ..second.clone() };
         save(&path, &now).expect("saved");
         assert_eq!(load(&path).expect("both"), [first.clone(), now]);
     }
     // Another device with that number.
-    let other = Entry { device: device(32, Some("W3")), ..first.clone() };
+    let other = TunedEntry { device: device(32, Some("W3")), ..first.clone() };
     save(&path, &other).expect("saved");
     let entries = load(&path).expect("three");
     assert_eq!((entries.len(), &entries[0], &entries[2]), (3, &first, &other));
@@ -164,10 +164,10 @@ fn an_invalid_entry_is_not_written() {
     let path = folder.path().join("tuned.json");
     let good = || entry(device(0, None));
     let cases = [
-        (Entry { block_bytes: 3 << 10, ..good() }, "block_bytes"),
-        (Entry { bytes_per_s: f64::NAN, ..good() }, "a rate"),
-        (Entry { engine: EngineKind::Pread, ..good() }, "engine"),
-        (Entry { kernel: "6\n".to_owned(), ..good() }, "control characters"),
+        (TunedEntry { block_bytes: 3 << 10, ..good() }, "block_bytes"),
+        (TunedEntry { bytes_per_s: f64::NAN, ..good() }, "a rate"),
+        (TunedEntry { engine: EngineKind::Pread, ..good() }, "engine"),
+        (TunedEntry { kernel: "6\n".to_owned(), ..good() }, "control characters"),
     ];
     for (entry, part) in cases {
         let text = save(&path, &entry).expect_err(part).to_string();

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use blockring::EngineKind;
-use ringsum::tuned::{DeviceId, Entry, update};
+use ringsum::tuned::{DeviceId, TunedEntry, update};
 
 use crate::support::{Output, Scratch, content, hex, ringsum, run, skip};
 
@@ -49,8 +49,8 @@ impl Machine {
         self.scratch.join("config/ringsum/tuned.json")
     }
 
-    fn entry(&self) -> Entry {
-        Entry {
+    fn entry(&self) -> TunedEntry {
+        TunedEntry {
             device: self.device.clone(),
             kernel: rustix::system::uname().release().to_str().unwrap().to_owned(),
             date: "2026-11-21".to_owned(),
@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    fn save(&self, entry: &Entry) {
+    fn save(&self, entry: &TunedEntry) {
         update(&self.settings(), &entry.device, Some(entry)).unwrap();
     }
 
@@ -159,11 +159,11 @@ fn what_was_measured_is_followed_unless_something_is_named() {
 #[test]
 fn what_does_not_hold_any_more_is_left_and_said() {
     let Some(machine) = Machine::new() else { return };
-    machine.save(&Entry { kernel: "2.6.32".to_owned(), ..machine.entry() });
+    machine.save(&TunedEntry { kernel: "2.6.32".to_owned(), ..machine.entry() });
     machine.ignores("measured on 2026-11-21 under Linux 2.6.32, and this is Linux ");
     let sectors = machine.device.sectors + 8;
     let larger = DeviceId { sectors, ..machine.device.clone() };
-    machine.save(&Entry { device: larger, ..machine.entry() });
+    machine.save(&TunedEntry { device: larger, ..machine.entry() });
     machine.ignores("on another device (");
     // Settings of another device do not apply.
     fs::remove_file(machine.settings()).unwrap();
@@ -172,7 +172,7 @@ fn what_does_not_hold_any_more_is_left_and_said() {
         unique: Some("of another one".to_owned()),
         ..machine.device.clone()
     };
-    machine.save(&Entry { device: other, ..machine.entry() });
+    machine.save(&TunedEntry { device: other, ..machine.entry() });
     assert_eq!(machine.plan(&[]), machine.plain);
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct HashCache {
     /// Ids of file systems by device number, which may change with the next boot. `None` for file
     /// systems whose files change without a change of metadata.
     file_systems: Mutex<HashMap<u64, Option<u64>>>,
-    counts: Mutex<Counts>,
+    counts: Mutex<CacheCounts>,
     /// Files that were not looked up, because the index was locked.
     missed: AtomicU64,
     /// The first error of the index.
@@ -48,7 +48,7 @@ pub(crate) struct HashCache {
 
 /// Numbers of files by outcome.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counts {
+struct CacheCounts {
     unchanged: u64,
     changed: u64,
     new: u64,
@@ -263,7 +263,7 @@ impl HashCache {
         }
         drop(index);
         if self.verifies {
-            let Counts { unchanged, changed, new, corrupt, gone } = *lock(&self.counts);
+            let CacheCounts { unchanged, changed, new, corrupt, gone } = *lock(&self.counts);
             session.messages.say(&format_args!(
                 "index: {unchanged} unchanged, {changed} changed, {new} new, {gone} gone, {corrupt} corrupt"
             ));

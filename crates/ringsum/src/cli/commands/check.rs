@@ -28,9 +28,9 @@ use crate::cli::session::Session;
 
 mod messages;
 
-/// Counts of outcomes.
+/// CheckCounts of outcomes.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counts {
+struct CheckCounts {
     matched: u64,
     mismatched: u64,
     unreadable: u64,
@@ -42,8 +42,8 @@ struct Counts {
     unlisted: u64,
 }
 
-impl Counts {
-    fn add(&mut self, more: Counts) {
+impl CheckCounts {
+    fn add(&mut self, more: CheckCounts) {
         self.matched += more.matched;
         self.mismatched += more.mismatched;
         self.unreadable += more.unreadable;
@@ -148,7 +148,7 @@ fn job_of(session: &Session<'_>, line: CheckLine) -> Job<CheckTag> {
     Job { tag: CheckTag(line, failure), file }
 }
 
-/// Counts of one list.
+/// CheckCounts of one list.
 #[derive(Debug, Default)]
 struct ListCounts {
     reported: u64,
@@ -174,9 +174,9 @@ struct Assumed {
 /// Compares digests, and reports the results.
 struct Checker<'a> {
     session: &'a Session<'a>,
-    counts: Counts,
+    counts: CheckCounts,
     /// The counts of lists that have been reported.
-    total: Counts,
+    total: CheckCounts,
     /// Hints about lists, for the end.
     hints: Vec<(Vec<u8>, String)>,
     /// Lists by their position.
@@ -189,8 +189,8 @@ impl<'a> Checker<'a> {
     fn new(session: &'a Session<'a>) -> Checker<'a> {
         Checker {
             session,
-            counts: Counts::default(),
-            total: Counts::default(),
+            counts: CheckCounts::default(),
+            total: CheckCounts::default(),
             hints: Vec::new(),
             lists: HashMap::new(),
             listed: ListedNames::default(),

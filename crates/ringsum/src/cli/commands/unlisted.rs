@@ -89,7 +89,7 @@ pub(super) struct UnlistedCounts {
     pub(super) unreadable: u64,
 }
 
-enum Tag {
+enum UnlistedTag {
     /// A file that is unlisted.
     Unlisted(Vec<u8>),
     /// A directory or a file that could not be read, and why.
@@ -136,19 +136,19 @@ pub(super) fn report_unlisted(
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
         match entry.kind() {
             Kind::Failed(error) => {
-                Some(Job { tag: Tag::Failed(name, error.to_string()), file: None })
+                Some(Job { tag: UnlistedTag::Failed(name, error.to_string()), file: None })
             }
             Kind::File if listed.names.binary_search(&key()).is_err() => {
                 let file = InputFile { is_separate, extended, algorithms, ..entry.into() };
-                Some(Job { tag: Tag::Unlisted(name), file: hashes.then_some(file) })
+                Some(Job { tag: UnlistedTag::Unlisted(name), file: hashes.then_some(file) })
             }
             _ => None,
         }
     });
     let report = |outcome| report(session, outcome, &missing, &mut counts);
-    let tag_bytes = |tag: &Tag| match tag {
-        Tag::Unlisted(name) => name.len(),
-        Tag::Failed(name, why) => name.len() + why.len(),
+    let tag_bytes = |tag: &UnlistedTag| match tag {
+        UnlistedTag::Unlisted(name) => name.len(),
+        UnlistedTag::Failed(name, why) => name.len() + why.len(),
     };
     hash_in_parallel(session, jobs.map(Some), tag_bytes, None, report, &|| ())?;
     Ok(counts)
@@ -156,22 +156,22 @@ pub(super) fn report_unlisted(
 
 fn report(
     session: &Session<'_>,
-    Outcome { job, result }: Outcome<Tag>,
+    Outcome { job, result }: Outcome<UnlistedTag>,
     missing: &Missing<'_>,
     counts: &mut UnlistedCounts,
 ) -> Result<(), OutputError> {
     let name = match (&job.tag, &result) {
-        (Tag::Failed(name, why), _) => {
+        (UnlistedTag::Failed(name, why), _) => {
             counts.unreadable += 1;
             session.say_of(name, why);
             return Ok(());
         }
-        (Tag::Unlisted(name), Some(Err(failure))) => {
+        (UnlistedTag::Unlisted(name), Some(Err(failure))) => {
             counts.unreadable += 1;
             session.say_of(name, failure);
             name
         }
-        (Tag::Unlisted(name), _) => name,
+        (UnlistedTag::Unlisted(name), _) => name,
     };
     counts.unlisted += 1;
     let hashed = result.as_ref().and_then(|result| result.as_ref().ok());

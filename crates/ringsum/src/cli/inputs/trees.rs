@@ -107,10 +107,10 @@ pub(crate) fn stat(path: PathBuf) -> StatResult {
 }
 
 /// Names of files; an error ends them.
-type Names = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
+type NameIter = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
 
 /// Returns the names on the command line and in `--files-from`, and their number if it is known.
-fn names(session: &Session<'_>) -> anyhow::Result<(Names, Option<usize>)> {
+fn names(session: &Session<'_>) -> anyhow::Result<(NameIter, Option<usize>)> {
     let args = session.args;
     let default = match (&args.files_from, args.recursive) {
         _ if !args.files.is_empty() => None,

@@ -19,7 +19,7 @@ pub(super) struct FileState<'m, T> {
     algorithms: Algorithms,
     /// The file's result, if it came in one block.
     whole: Mutex<Option<Whole>>,
-    parts: Parts<'m>,
+    parts: BlockHasher<'m>,
 }
 
 /// A file that came in one block.
@@ -30,7 +30,7 @@ enum Whole {
 }
 
 /// A file that comes in several blocks.
-enum Parts<'m> {
+enum BlockHasher<'m> {
     AnyOrder(TreeHasher<'m>),
     /// (A single thread reads such a file.)
     Ordered(Mutex<OrderedHasher>),
@@ -47,8 +47,8 @@ impl<'m, T: Send> FileState<'m, T> {
             algorithms,
             whole: Mutex::new(None),
             parts: match algorithms.is_blake3() {
-                true => Parts::AnyOrder(TreeHasher::new(mode)),
-                false => Parts::Ordered(Mutex::new(OrderedHasher::new(mode, &algorithms))),
+                true => BlockHasher::AnyOrder(TreeHasher::new(mode)),
+                false => BlockHasher::Ordered(Mutex::new(OrderedHasher::new(mode, &algorithms))),
             },
         }
     }
@@ -67,8 +67,8 @@ impl<'m, T: Send> FileState<'m, T> {
     ) -> Result<(), BoxError> {
         if block.bytes.len() as u64 != self.len {
             match &self.parts {
-                Parts::AnyOrder(tree) => tree.update(block.offset, block.bytes)?,
-                Parts::Ordered(ordered) => lock(ordered).update_at(block.offset, block.bytes),
+                BlockHasher::AnyOrder(tree) => tree.update(block.offset, block.bytes)?,
+                BlockHasher::Ordered(ordered) => lock(ordered).update_at(block.offset, block.bytes),
             }
             return Ok(());
         }
@@ -94,8 +94,8 @@ impl<'m, T: Send> FileState<'m, T> {
         match (lock(&self.whole).take(), &self.parts) {
             (Some(Whole::Hashed(digests)), _) => Ok(digests),
             (None, _) if self.len == 0 => Ok(digest_whole(self.mode, &self.algorithms, b"")),
-            (None, Parts::AnyOrder(tree)) => Ok(tree.finish(Some(self.len))?.into()),
-            (None, Parts::Ordered(ordered)) => {
+            (None, BlockHasher::AnyOrder(tree)) => Ok(tree.finish(Some(self.len))?.into()),
+            (None, BlockHasher::Ordered(ordered)) => {
                 let next = OrderedHasher::new(self.mode, &self.algorithms);
                 let ordered = std::mem::replace(&mut *lock(ordered), next);
                 match ordered.hashed_bytes() == self.len {

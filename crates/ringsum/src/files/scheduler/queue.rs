@@ -11,11 +11,11 @@ const IDLE_TIME: Duration = Duration::from_millis(100);
 
 /// A queue that can be closed.
 pub(super) struct Queue<X> {
-    state: Mutex<State<X>>,
+    state: Mutex<QueueState<X>>,
     changed: Condvar,
 }
 
-struct State<X> {
+struct QueueState<X> {
     items: VecDeque<X>,
     is_closed: bool,
     /// Threads waiting for an item.
@@ -24,13 +24,13 @@ struct State<X> {
 
 impl<X> Default for Queue<X> {
     fn default() -> Self {
-        let state = State { items: VecDeque::new(), is_closed: false, waiting: 0 };
+        let state = QueueState { items: VecDeque::new(), is_closed: false, waiting: 0 };
         Queue { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
 
 impl<X> Queue<X> {
-    fn state(&self) -> MutexGuard<'_, State<X>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<X>> {
         lock(&self.state)
     }
 

@@ -14,18 +14,18 @@ pub(super) struct ReorderBuffer<'a, T> {
     /// Most bytes of jobs that are dispatched but not reported.
     bytes_max: usize,
     report: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
-    state: Mutex<State<T>>,
+    state: Mutex<BufferState<T>>,
     changed: Condvar,
     /// Number of reported jobs; in ordered mode, also the number of the next one. Written only
     /// under the lock; the dispatcher reads it without.
     reported: AtomicU64,
     /// Bytes of jobs that are dispatched but not reported. Reduced only under the lock.
     bytes: AtomicUsize,
-    /// Mirrors `State::is_stopped` for readers without the lock.
+    /// Mirrors `BufferState::is_stopped` for readers without the lock.
     is_stopped: AtomicBool,
 }
 
-struct State<T> {
+struct BufferState<T> {
     /// Finished jobs from number `reported` on.
     finished: VecDeque<Option<Finished<T>>>,
     is_stopped: bool,
@@ -42,7 +42,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
         bytes_max: usize,
         report: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> ReorderBuffer<'a, T> {
-        let state = State { finished: VecDeque::new(), is_stopped: false, is_full: false };
+        let state = BufferState { finished: VecDeque::new(), is_stopped: false, is_full: false };
         ReorderBuffer {
             unordered,
             bytes_max,
@@ -55,7 +55,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, BufferState<T>> {
         lock(&self.state)
     }
 
@@ -84,7 +84,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
     }
 
     /// Reports all jobs up to the first unfinished one.
-    fn report_next(&self, state: &mut State<T>) {
+    fn report_next(&self, state: &mut BufferState<T>) {
         while let Some((outcome, bytes)) = state.finished.front_mut().and_then(Option::take) {
             state.finished.pop_front();
             if !state.is_stopped {
@@ -101,7 +101,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn make_room(&self, state: &mut State<T>) {
+    fn make_room(&self, state: &mut BufferState<T>) {
         // (Never reset to false: `stop` sets it before it takes the lock.)
         if state.is_stopped {
             self.is_stopped.store(true, Ordering::Relaxed);

@@ -15,11 +15,11 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// Jobs by due time.
 pub(super) struct RetryQueue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<RetryState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
+struct RetryState<T> {
     jobs: BTreeMap<(Instant, u64), ActiveJob<T>>,
     /// Whether a thread reads them.
     is_open: bool,
@@ -29,7 +29,7 @@ struct State<T> {
 
 impl<T> Default for RetryQueue<T> {
     fn default() -> Self {
-        let state = State { jobs: BTreeMap::new(), is_open: false, is_closed: false };
+        let state = RetryState { jobs: BTreeMap::new(), is_open: false, is_closed: false };
         RetryQueue { state: Mutex::new(state), changed: Condvar::new() }
     }
 }

@@ -57,8 +57,8 @@ type OpenFile<'p, T> = (Source, FileState<'p, T>);
 /// One thread of a pool.
 pub(super) struct Worker<'w, 'p, 'r, T> {
     pool: &'w WorkerPool<'p, 'r, T>,
-    ring: Reader<'w>,
-    cached: Reader<'w>,
+    ring: WorkerReader<'w>,
+    cached: WorkerReader<'w>,
     /// Open files to be read with the ring of this thread, and from the page cache.
     for_ring: VecDeque<OpenFile<'p, T>>,
     for_cached: VecDeque<OpenFile<'p, T>>,
@@ -70,14 +70,14 @@ pub(super) struct Worker<'w, 'p, 'r, T> {
 }
 
 /// One reader of a thread, or why it is not available.
-struct Reader<'w> {
+struct WorkerReader<'w> {
     kind: ReaderKind,
     reader: Result<QueueReader<'w>, ErrorKind>,
 }
 
 impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
     pub(super) fn new(pool: &'w WorkerPool<'p, 'r, T>, kind: ReaderKind) -> Self {
-        let reader = |kind| Reader { kind, reader: pool.plan.reader(kind) };
+        let reader = |kind| WorkerReader { kind, reader: pool.plan.reader(kind) };
         Worker {
             pool,
             ring: reader(kind),
@@ -252,7 +252,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
     }
 }
 
-impl<'w> Reader<'w> {
+impl<'w> WorkerReader<'w> {
     /// Reads the files available now. Returns false if the reader is not available.
     fn read<'p, 'r: 'p, T: Send>(
         &mut self,

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::directory::{Directory, Handle, no_directory_now, open_directory};
-use super::listing::{Key, Listing, Reading, Record, Type};
+use super::listing::{EntryRecord, Key, Listing, Reading, Type};
 use super::{Entry, Kind, Name, WalkOptions, lock};
 
 /// Size of the `getdents` buffer of each thread. One directory of 200,000 files, warm ext4, two
@@ -40,7 +40,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    pub(super) fn entry(&self, record: &Record, failure: Option<io::Error>) -> Entry {
+    pub(super) fn entry(&self, record: &EntryRecord, failure: Option<io::Error>) -> Entry {
         let extra = self.listing.extra(record);
         let kind = match record.kind {
             _ if failure.is_some() => Type::Failed,
@@ -75,12 +75,12 @@ impl Listed {
 
 /// Result of reading a directory. Both fields are `None` if the walk must not descend into it.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct ReadOutcome {
     pub(super) listed: Option<Arc<Listed>>,
     pub(super) failure: Option<io::Error>,
 }
 
-impl Outcome {
+impl ReadOutcome {
     /// Bytes counted against `ahead_bytes`; an empty directory costs something too.
     fn cost(&self) -> usize {
         DIRECTORY_BYTES + self.listed.as_ref().map_or(0, |listed| listed.listing.bytes())
@@ -88,7 +88,7 @@ impl Outcome {
 }
 
 /// A directory to read: the child `child` of `parent`.
-struct Job {
+struct ReadJob {
     id: u64,
     parent: Arc<Listed>,
     child: usize,
@@ -104,14 +104,14 @@ pub(super) struct Unread {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct WalkState {
     /// In reverse walk order: the first is last. A directory that is started is inserted after its
     /// parent. All that follow the last one with a child to read are being read, so there are no
     /// more of them than threads.
     pub(super) order: Vec<Unread>,
     /// Directories that threads have started on, by their parent's id and child index; `None` while
     /// they are being read.
-    results: HashMap<(u64, usize), Option<Outcome>>,
+    results: HashMap<(u64, usize), Option<ReadOutcome>>,
     /// Total cost of the results, in bytes.
     ahead: usize,
     /// The result that the caller waits for.
@@ -125,9 +125,9 @@ pub(super) struct State {
     pub(super) threads: Vec<JoinHandle<()>>,
 }
 
-impl State {
+impl WalkState {
     /// Starts on the next child of the directory at `position` in the order.
-    fn begin(&mut self, position: usize) -> Option<Job> {
+    fn begin(&mut self, position: usize) -> Option<ReadJob> {
         let unread = self.order.get_mut(position)?;
         let parent = Arc::clone(unread.listed.as_ref()?);
         let child = unread.child;
@@ -140,11 +140,11 @@ impl State {
         } else {
             self.order.insert(position + 1, begun);
         }
-        Some(Job { id, parent, child })
+        Some(ReadJob { id, parent, child })
     }
 
     /// Starts on the first unread directory, for a read-ahead thread.
-    fn begin_ahead(&mut self, limit: usize) -> Option<Job> {
+    fn begin_ahead(&mut self, limit: usize) -> Option<ReadJob> {
         self.full |= self.ahead >= limit;
         if self.full {
             return None;
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// Adds the children of a directory that was read to the order. Returns their number.
-    fn add_children(&mut self, id: u64, outcome: &Outcome) -> usize {
+    fn add_children(&mut self, id: u64, outcome: &ReadOutcome) -> usize {
         let Some(position) = self.order.iter().rposition(|unread| unread.id == id) else {
             return 0;
         };
@@ -177,7 +177,7 @@ impl State {
 pub(super) struct Shared {
     pub(super) options: WalkOptions,
     pub(super) device: u64,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<WalkState>,
     /// There may be a directory to read.
     pub(super) work: Condvar,
     /// A directory was read.
@@ -189,11 +189,11 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Opens and reads a directory.
-    fn read(&self, job: &Job, buffer: &mut Vec<u8>) -> Outcome {
+    fn read(&self, job: &ReadJob, buffer: &mut Vec<u8>) -> ReadOutcome {
         match self.open(job) {
             Ok(Some((directory, fd))) => self.list(job.id, directory, fd, buffer),
-            Ok(None) => Outcome::default(),
-            Err(error) => Outcome { listed: None, failure: Some(error) },
+            Ok(None) => ReadOutcome::default(),
+            Err(error) => ReadOutcome { listed: None, failure: Some(error) },
         }
     }
 
@@ -226,7 +226,7 @@ impl Shared {
         }
     }
 
-    fn open(&self, job: &Job) -> io::Result<Option<(Directory, OwnedFd)>> {
+    fn open(&self, job: &ReadJob) -> io::Result<Option<(Directory, OwnedFd)>> {
         let Listed { directory: parent, handle, listing, .. } = &*job.parent;
         let record = &listing.records[listing.children[job.child]];
         let name = listing.name(record);
@@ -262,11 +262,11 @@ impl Shared {
         directory: Directory,
         fd: OwnedFd,
         buffer: &mut Vec<u8>,
-    ) -> Outcome {
+    ) -> ReadOutcome {
         let (listing, read) = self.list_after(None, &directory, &fd, buffer);
         let handle = directory.keep(fd);
         let listed = Listed { id, directory: Arc::new(directory), handle, listing };
-        Outcome { listed: Some(Arc::new(listed)), failure: read.err() }
+        ReadOutcome { listed: Some(Arc::new(listed)), failure: read.err() }
     }
 
     /// Lists the entries of a directory that come after `after`, up to `listing_bytes`.
@@ -301,7 +301,7 @@ impl Shared {
         self: &Arc<Self>,
         part: &Listed,
         buffer: &mut Vec<u8>,
-    ) -> Option<Outcome> {
+    ) -> Option<ReadOutcome> {
         let after = part.listing.more_after.as_ref()?;
         let Listed { directory, handle, .. } = part;
         let open = || match handle {
@@ -310,7 +310,7 @@ impl Shared {
         };
         let fd = match self.open_with_retries(open) {
             Ok(fd) => fd,
-            Err(error) => return Some(Outcome { listed: None, failure: Some(error) }),
+            Err(error) => return Some(ReadOutcome { listed: None, failure: Some(error) }),
         };
         let (listing, read) = self.list_after(Some(after), directory, &fd, buffer);
         let mut state = lock(&self.state);
@@ -321,13 +321,13 @@ impl Shared {
         let (directory, handle) = (Arc::clone(directory), handle.clone());
         let listed = Listed { id, directory, handle, listing };
         let failure = read.err();
-        let outcome = Outcome { listed: Some(Arc::new(listed)), failure };
+        let outcome = ReadOutcome { listed: Some(Arc::new(listed)), failure };
         self.publish(&mut state, id, &outcome);
         Some(outcome)
     }
 
     /// Makes the children of a directory available, and wakes or starts threads for them.
-    pub(super) fn publish(self: &Arc<Self>, state: &mut State, id: u64, outcome: &Outcome) {
+    pub(super) fn publish(self: &Arc<Self>, state: &mut WalkState, id: u64, outcome: &ReadOutcome) {
         let children = state.add_children(id, outcome);
         if state.stop || state.full {
             return;
@@ -358,7 +358,7 @@ impl Shared {
             drop(state);
             // The caller waits for this directory, and would wait forever if a `Select` panicked.
             let read = panic::catch_unwind(AssertUnwindSafe(|| self.read(&job, &mut buffer)));
-            let outcome = read.unwrap_or_else(|_| Outcome {
+            let outcome = read.unwrap_or_else(|_| ReadOutcome {
                 listed: None,
                 failure: Some(io::Error::other("a thread panicked while it read this directory")),
             });
@@ -378,7 +378,7 @@ impl Shared {
         parent: &Listed,
         child: usize,
         buffer: &mut Vec<u8>,
-    ) -> Outcome {
+    ) -> ReadOutcome {
         let key = (parent.id, child);
         let mut state = lock(&self.state);
         while let Some(None) = state.results.get(&key) {
@@ -400,7 +400,7 @@ impl Shared {
         let Some(job) = state.begin(first) else {
             // Unreachable; but no directory may be left out silently.
             let failure = Some(io::Error::other("this directory was not read (a bug)"));
-            return Outcome { listed: None, failure };
+            return ReadOutcome { listed: None, failure };
         };
         debug_assert_eq!((job.parent.id, job.child), key);
         drop(state);

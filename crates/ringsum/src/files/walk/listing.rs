@@ -43,7 +43,7 @@ impl Type {
 
 /// One entry of a directory: 24 bytes besides its name.
 #[derive(Clone, Copy)]
-pub(super) struct Record {
+pub(super) struct EntryRecord {
     name_start: usize,
     pub(super) inode: u64,
     /// 1-based index into `Listing::extras`; 0 for most entries, which have none.
@@ -87,7 +87,7 @@ impl Key {
 #[derive(Default)]
 pub(super) struct Listing {
     names: Vec<u8>,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<EntryRecord>,
     extras: Vec<Extra>,
     /// Indices of the records of directories to descend into.
     pub(super) children: Vec<usize>,
@@ -172,7 +172,7 @@ impl Listing {
 
     /// Returns its size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.names.len() + self.records.len() * size_of::<Record>()
+        self.names.len() + self.records.len() * size_of::<EntryRecord>()
     }
 
     /// Drops the last entries until at most `bytes_max` are left, but keeps at least one.
@@ -181,7 +181,7 @@ impl Listing {
         let mut kept = Listing::default();
         for record in &self.records {
             let name = name_of(&self.names, record);
-            let bytes = kept.bytes() + name.len() + size_of::<Record>();
+            let bytes = kept.bytes() + name.len() + size_of::<EntryRecord>();
             if bytes > bytes_max && !kept.records.is_empty() {
                 break;
             }
@@ -211,7 +211,7 @@ impl Listing {
             reserved.and_then(|()| self.extras.try_reserve(usize::from(extra.is_some())));
         reserved.map_err(|_| Errno::NOMEM)?;
         self.extras.extend(extra);
-        self.records.push(Record {
+        self.records.push(EntryRecord {
             name_start: self.names.len(),
             inode,
             extra: if extra.is_some() { self.extras.len() as u32 } else { 0 },
@@ -243,7 +243,7 @@ impl Listing {
         self.sort();
         self.names.shrink_to_fit();
         self.records.shrink_to_fit();
-        let is_directory = |record: &Record| record.kind == Type::Directory;
+        let is_directory = |record: &EntryRecord| record.kind == Type::Directory;
         let count = self.records.iter().filter(|record| is_directory(record)).count();
         self.children.clear();
         if self.children.try_reserve_exact(count).is_err() {
@@ -264,11 +264,11 @@ impl Listing {
         });
     }
 
-    pub(super) fn name(&self, record: &Record) -> &[u8] {
+    pub(super) fn name(&self, record: &EntryRecord) -> &[u8] {
         name_of(&self.names, record)
     }
 
-    pub(super) fn extra(&self, record: &Record) -> Option<Extra> {
+    pub(super) fn extra(&self, record: &EntryRecord) -> Option<Extra> {
         self.extras.get((record.extra as usize).checked_sub(1)?).copied()
     }
 }
@@ -279,7 +279,7 @@ fn is_one_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/')
 }
 
-fn name_of<'a>(names: &'a [u8], record: &Record) -> &'a [u8] {
+fn name_of<'a>(names: &'a [u8], record: &EntryRecord) -> &'a [u8] {
     &names[record.name_start..record.name_start + usize::from(record.name_len)]
 }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, FileType};
 use rustix::io::Errno;
 
-use super::listing::{Listing, Record, compare};
+use super::listing::{EntryRecord, Listing, compare};
 use super::*;
 
 fn names(walk: Walk) -> Vec<String> {
@@ -551,7 +551,7 @@ fn names_that_occur_twice_are_both_given() {
     listing.finish().unwrap();
     let inodes: Vec<_> = listing.records.iter().map(|record| record.inode).collect();
     assert_eq!((inodes, listing.children), (vec![1, 2, 3, 3], vec![2, 3]));
-    assert_eq!(size_of::<Record>(), 24);
+    assert_eq!(size_of::<EntryRecord>(), 24);
 }
 
 #[test]

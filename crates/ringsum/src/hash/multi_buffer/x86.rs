@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use blake3::{BLOCK_LEN, OUT_LEN};
 
-use super::{IV, LANES_MAX, SimdLane, Value};
+use super::{ChainingValue, IV, LANES_MAX, SimdLane};
 
 /// Message word schedule of each round: the permutation of table 2 of the BLAKE3 paper, iterated.
 const SCHEDULE: [[usize; 16]; 7] = {
@@ -32,7 +32,11 @@ const SCHEDULE: [[usize; 16]; 7] = {
 /// # Panics
 ///
 /// Without AVX-512, or with more lanes.
-pub(super) fn avx512(key: &[u32; 8], flags: u32, lanes: &[SimdLane<'_>]) -> [Value; LANES_MAX] {
+pub(super) fn avx512(
+    key: &[u32; 8],
+    flags: u32,
+    lanes: &[SimdLane<'_>],
+) -> [ChainingValue; LANES_MAX] {
     assert!(std::is_x86_feature_detected!("avx512f"));
     // SAFETY: the processor supports AVX-512F.
     unsafe { avx512::compress_lanes(key, flags, lanes) }
@@ -43,7 +47,11 @@ pub(super) fn avx512(key: &[u32; 8], flags: u32, lanes: &[SimdLane<'_>]) -> [Val
 /// # Panics
 ///
 /// Without AVX2, or with more lanes.
-pub(super) fn avx2(key: &[u32; 8], flags: u32, lanes: &[SimdLane<'_>]) -> [Value; LANES_MAX] {
+pub(super) fn avx2(
+    key: &[u32; 8],
+    flags: u32,
+    lanes: &[SimdLane<'_>],
+) -> [ChainingValue; LANES_MAX] {
     assert!(std::is_x86_feature_detected!("avx2"));
     // SAFETY: the processor supports AVX2.
     unsafe { avx2::compress_lanes(key, flags, lanes) }
@@ -108,7 +116,7 @@ macro_rules! compress_lanes {
             key: &[u32; 8],
             all_flags: u32,
             lanes: &[SimdLane<'_>],
-        ) -> [Value; LANES_MAX] {
+        ) -> [ChainingValue; LANES_MAX] {
             let mut ends = [[0; BLOCK_LEN]; WIDTH];
             let (mut last, mut end_len) = ([0; WIDTH], [0; WIDTH]);
             let (mut counter, mut counter_high) = ([0; WIDTH], [0; WIDTH]);
@@ -232,7 +240,7 @@ mod avx512 {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn bytes(value: [Vector; 8]) -> [Value; WIDTH] {
+    fn bytes(value: [Vector; 8]) -> [ChainingValue; WIDTH] {
         let mut rows = [splat(0); 16];
         rows[..8].copy_from_slice(&value);
         transpose(rows).map(|row| {
@@ -329,7 +337,7 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn bytes(value: [Vector; 8]) -> [Value; WIDTH] {
+    fn bytes(value: [Vector; 8]) -> [ChainingValue; WIDTH] {
         transpose(value).map(|row| {
             let mut bytes = [0; OUT_LEN];
             // SAFETY: a value is as long as a vector; an unaligned store is allowed.

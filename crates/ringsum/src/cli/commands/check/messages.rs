@@ -1,6 +1,6 @@
 //! Messages about checksum files: our own, or those of the tool that the command was invoked as.
 
-use super::Counts;
+use super::CheckCounts;
 use crate::cli::args::Args;
 use crate::cli::session::Session;
 
@@ -49,7 +49,7 @@ pub(super) fn list_name<'l>(args: &Args, list: &'l [u8]) -> &'l [u8] {
 }
 
 /// Prints the closing warnings.
-pub(super) fn warn(session: &Session<'_>, counts: &Counts) {
+pub(super) fn warn(session: &Session<'_>, counts: &CheckCounts) {
     let say = |n: u64, one: &str, many: &str| match n {
         0 => {}
         1 => session.messages.say(&format_args!("WARNING: 1 {one}")),

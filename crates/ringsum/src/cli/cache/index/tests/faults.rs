@@ -212,6 +212,17 @@ fn it_opens_while_another_makes_it_longer() {
     });
 }
 
+/// Tries again while another thread has locked the index: a lookup waits 100 ms only, which is not much
+/// on a busy machine.
+fn patiently<X>(mut run: impl FnMut() -> Result<X, IndexError>) -> X {
+    loop {
+        match run() {
+            Err(IndexError::Busy(..)) => {}
+            result => return result.unwrap(),
+        }
+    }
+}
+
 #[test]
 fn threads_write_at_once() {
     let (_directory, path) = place();
