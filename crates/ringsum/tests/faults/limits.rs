@@ -172,7 +172,7 @@ fn many_files(trial: &Trial<'_>) -> Result<(), String> {
     scratch.write(GOOD.0, GOOD.1);
     let content = noise(5000);
     scratch.write("file", &content);
-    trial.each(|engine| {
+    trial.each_at_once(|engine| {
         let case = Case::new(&scratch, engine, "file", &[&content], Must::Either);
         let mut case = case.times(200);
         limit(&mut case.command, libc::RLIMIT_NOFILE, 5);
