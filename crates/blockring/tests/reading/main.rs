@@ -241,6 +241,7 @@ fn scattered_extents_come_once_each_with_their_bytes() {
                 let start = block.offset as usize;
                 assert_eq!(block.bytes, &expected[start..start + block.bytes.len()], "{name}");
                 let extent = Extent { offset: block.offset, len: block.bytes.len() as u32 };
+                assert_eq!(extents[block.index as usize], extent, "{name}");
                 seen.lock().unwrap().push(extent);
                 Ok(())
             });

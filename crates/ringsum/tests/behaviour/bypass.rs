@@ -141,7 +141,7 @@ fn what_ext4_journals_or_has_in_the_inode_is_refused() {
             setup.make_over_disk("mkfs.ext4 -q -F -O inline_data", 16, "data=journal", "on")?;
         setup.write("on/file", &noise(5000));
         setup.refuses("on/file", "data=journal");
-        setup.tool("umount on")?;
+        setup.unmount()?;
         setup.tool(&format!("mount {device} on"))?;
         setup.hashes("--bypass-cache", "on/file", &noise(5000));
         setup.write("on/tiny", b"in the inode");

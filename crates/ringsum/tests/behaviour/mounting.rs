@@ -47,8 +47,13 @@ impl Setup {
     /// The same at another mount point in the directory.
     pub(crate) fn mount_at(&mut self, place: &str, line: &str) -> Result<(), String> {
         self.tool(&format!("mkdir -p {place} && {line} {place}"))?;
-        self.undo.push(format!("umount {place} || umount --lazy {place}"));
+        self.undo.push(format!("{} || umount --lazy {place}", umount(place)));
         Ok(())
+    }
+
+    /// Unmounts what is mounted at `on`, to mount it again.
+    pub(crate) fn unmount(&self) -> Result<(), String> {
+        self.tool(&umount("on")).map(drop)
     }
 
     /// Makes a file system in the file `backing` and mounts it at `on`; returns its loop device.
@@ -103,6 +108,12 @@ impl Drop for Setup {
             let _ = self.tool(&line);
         }
     }
+}
+
+/// A command that unmounts, and tries again for a second: a process that another thread is starting has
+/// all open files until its exec.
+fn umount(place: &str) -> String {
+    format!("for i in 1 2 3 4 5 6 7 8 9 0; do umount {place} && break; sleep .1; false; done")
 }
 
 /// Incompressible content, different for each length.

@@ -147,7 +147,7 @@ fn cut_file(trial: &Trial<'_>) -> Result<(), String> {
     // All metadata lies before the content.
     let device = setup.make("mkfs.ext4 -q -F -O ^has_journal", 32, "rw", "off")?;
     setup.write("on/file", &content);
-    setup.tool("umount on")?;
+    setup.unmount()?;
     setup.tool(&format!("mount -o ro {device} on"))?;
     let middle = LEN / 2 / 4096 * 4096;
     let place = place_of(&setup, &content[middle..middle + 512])?;
@@ -163,7 +163,7 @@ fn corrupted(trial: &Trial<'_>) -> Result<(), String> {
     let content = noise(LEN);
     let device = setup.make("mkfs.btrfs -q", 128, "rw", "off")?;
     setup.write("on/file", &content);
-    setup.tool("umount on")?;
+    setup.unmount()?;
     setup.change(&content);
     setup.tool(&format!("blockdev --flushbufs {device}; mount {device} on"))?;
     each(trial, &setup, "on/file", &content, Must::Fail, Some(0..LEN as u64));

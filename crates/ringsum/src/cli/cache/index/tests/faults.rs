@@ -206,19 +206,18 @@ fn it_opens_while_another_makes_it_longer() {
             }
         });
         while !writer.is_finished() {
-            let mut index = Index::open(&path).unwrap();
+            let mut index = open_patiently(&path);
             assert_eq!(get_patiently(&mut index, &path_of(0)), Some(record(0)));
         }
     });
 }
 
-/// Tries again while another thread has locked the index: a lookup waits 100 ms only, which is not much
-/// on a busy machine.
-fn patiently<X>(mut run: impl FnMut() -> Result<X, IndexError>) -> X {
+/// Opens an index, however long other threads lock it.
+fn open_patiently(path: &Path) -> Index {
     loop {
-        match run() {
+        match Index::open(path) {
             Err(IndexError::Busy(..)) => {}
-            result => return result.unwrap(),
+            index => return index.unwrap(),
         }
     }
 }
@@ -230,7 +229,7 @@ fn threads_write_at_once() {
         for thread in 0..4 {
             let path = &path;
             scope.spawn(move || {
-                let mut index = Index::open(path).unwrap();
+                let mut index = open_patiently(path);
                 for i in (thread..2000).step_by(4) {
                     assert_eq!(get_patiently(&mut index, &path_of(i)), None);
                     index.put(&path_of(i), record(i)).unwrap();
