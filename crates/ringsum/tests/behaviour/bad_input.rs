@@ -88,7 +88,7 @@ fn output_that_goes_nowhere() {
     // Failures until then count.
     let script = format!("{{ $R missing {many} 2>/dev/null; echo $? >&2; }} | true");
     scratch.shell(&script).expect(0, "", "1\n");
-    scratch.write("list", format!("{}  a\n", hex(b"b")).repeat(5000));
+    scratch.write("list", format!("{}  a\n", hex(b"b")).repeat(20_000));
     let script = "{ $R -c list; echo $? >&2; } | head -n 1";
     scratch.shell(script).expect(0, "a: FAILED\n", "1\n");
 }
