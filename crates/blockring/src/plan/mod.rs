@@ -175,7 +175,7 @@ impl Plan {
             range: run.range.clone(),
             choices,
             engine_is_explicit: config.explicit_engine().is_some(),
-            probes_end: source.may_misreport_length(),
+            probes_end: source.kind() == SourceKind::File,
             rate_limit: config.io.rate_limit.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),

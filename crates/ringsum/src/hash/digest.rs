@@ -60,7 +60,7 @@ impl Digest {
 
     /// Returns `len` bytes of BLAKE3's extended output starting at byte `seek`. `None` for another
     /// algorithm, and past byte 32 if only that much was kept
-    /// ([`InputFile::extended`](crate::files::InputFile::extended)).
+    /// (`extended` of an input file).
     pub fn output(&self, seek: u64, len: usize) -> Option<Vec<u8>> {
         match &self.0 {
             Value::Output(reader) => {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use ringsum::checkfile;
@@ -61,7 +61,7 @@ pub(crate) struct Output {
     /// `None`: standard output.
     file: Option<File>,
     /// Identity of the file that is written to, if it is a regular file.
-    own: Option<OwnFile>,
+    own: OnceLock<Option<OwnFile>>,
     name: String,
     is_terminal: bool,
     buffer: Mutex<Buffer>,
@@ -104,14 +104,14 @@ impl Output {
             }
         };
         let fd = file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd);
-        let own = OwnFile::of(fd);
         let is_terminal = rustix::termios::isatty(fd);
-        Ok(Output { file, own, name, is_terminal, buffer: Mutex::default() })
+        Ok(Output { file, own: OnceLock::new(), name, is_terminal, buffer: Mutex::default() })
     }
 
     /// Whether an entry of a tree is the output file.
     pub(crate) fn is_own(&self, entry: &Entry) -> bool {
-        self.own.as_ref().is_some_and(|own| own.is(entry))
+        let own = self.own.get_or_init(|| OwnFile::of(self.fd()));
+        own.as_ref().is_some_and(|own| own.is(entry))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
