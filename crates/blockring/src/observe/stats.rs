@@ -208,7 +208,7 @@ impl Recording {
         }
         let mut runs = lock(&self.runs);
         if runs.active == 0 {
-            runs.since = Some((Instant::now(), cpu_time()));
+            runs.since = self.stats.is_some().then(|| (Instant::now(), cpu_time()));
         }
         runs.active += 1;
         RunGuard(Some((self, name.to_string_lossy().into_owned(), Instant::now())))
