@@ -88,7 +88,10 @@ impl EngineKind {
 
     /// Whether a request is complete once it is submitted, so that a second slot gains nothing.
     pub(crate) const fn is_synchronous(self) -> bool {
-        !matches!(self, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool)
+        match self {
+            EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool => false,
+            EngineKind::Pread | EngineKind::Stream | EngineKind::Mmap | EngineKind::Null => true,
+        }
     }
 
     /// Whether blocks are in the engine's own memory, so that no slab is needed.

@@ -4,7 +4,7 @@
 pub(crate) mod buffer;
 pub(crate) mod extents;
 pub(crate) mod pump;
-pub(crate) mod request;
+pub(crate) mod read_result;
 mod ring;
 pub(crate) mod slab;
 pub(crate) mod supply;

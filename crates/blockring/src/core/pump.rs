@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::extents::IndexedExtent;
-use super::request::Request;
+use super::read_result::Request;
 use super::ring::Ring;
 use super::slab::Slab;
 use super::supply::{Claim, FreeSlot, Supply, Target};
@@ -17,13 +17,13 @@ use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime};
 use crate::rate_limit::RateLimit;
 
-/// How long to wait for requests in flight when a run is given up. After that their memory is
+/// How long to wait for requests in flight when a run is abandoned. After that their memory is
 /// leaked, because a dead NFS or FUSE server may never answer.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Requests are passed to the kernel when they cover this many bytes, or when there is nothing else
-/// to do. A system call for each small block costs more than the block, and a device is idle while
-/// it waits for a large batch. One call takes about 1 us here, and hashing 256 KiB about 40 us.
+/// Requests are passed to the kernel once they cover this many bytes, or when nothing can be
+/// delivered. One call per small block would cost more than hashing it; waiting for a large batch
+/// would leave the device idle. One call takes about 1 us here, and hashing 256 KiB about 40 us.
 const FLUSH_BYTES: u32 = 256 << 10;
 
 /// State shared by all pumps of one run.
@@ -107,8 +107,8 @@ pub(crate) trait Sink {
     /// Called when the pump has stopped: because everything was delivered, or because of an error.
     fn finish(&mut self, _result: &Result<(), ErrorKind>) {}
 
-    /// Called with the number of finished blocks that wait, of `depth` that can be in flight: while
-    /// it stays high, the consumer is the bottleneck.
+    /// Called before each delivery with the number of finished blocks still waiting; at most `depth`
+    /// reads are in flight. While it stays high, the consumer is the bottleneck.
     fn backlog(&mut self, _blocks: u32, _depth: u32) {}
 }
 
@@ -201,7 +201,7 @@ impl<'a> Pump<'a> {
                 sink.backlog(self.ring.backlog(), self.ring.depth());
                 self.deliver(slot, sink)?;
             } else if self.ring.in_flight() > 0 {
-                let start = *self.waiting.get_or_insert(self.recorder.start());
+                let start = *self.waiting.get_or_insert_with(|| self.recorder.start());
                 let sleeps = self.wait == Wait::Sleep && sink.may_sleep();
                 self.harvest(sleeps)?;
                 // While spinning, all unsuccessful polls before the next block count as one wait.
@@ -283,8 +283,8 @@ impl<'a> Pump<'a> {
         true
     }
 
-    /// Requests the missing part of the extent in `slot`. Returns whether the request is over,
-    /// because the engine is synchronous.
+    /// Requests the missing part of the extent in `slot`. Returns whether the request is already
+    /// over: performed at once, or refused by the engine.
     fn submit(&mut self, slot: u32, target: &Target<'a>) -> bool {
         loop {
             let part = self.read(slot).request.missing(target.align);
@@ -356,6 +356,7 @@ impl<'a> Pump<'a> {
             if !self.complete(completion, &target) {
                 match result.is_ok() {
                     true => drop(self.submit(slot, &target)),
+                    // (Never delivered: the error below ends the run.)
                     false => self.ring.complete(slot),
                 }
             }
@@ -381,9 +382,10 @@ impl<'a> Pump<'a> {
         self.read_mut(slot).delivered = start;
         match sink.deliver(RawBlock { slot, extent, bytes })? {
             Delivered::Consumed => {
-                // Another thread may be reading a stream at the same time.
-                let is_device = self.read(slot).target.is_some();
-                let idle = is_device && with_device == 0 && self.job.supply.left() > 0;
+                // A block that the supply has read says nothing about the device: another thread
+                // may be reading the stream now.
+                let read_by_pump = self.read(slot).target.is_some();
+                let idle = read_by_pump && with_device == 0 && self.job.supply.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
                 self.free(slot)
             }

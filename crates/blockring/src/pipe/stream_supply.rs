@@ -16,7 +16,7 @@ use rustix::fs::{SeekFrom, seek};
 use super::packets::PacketReader;
 use super::tee::Tee;
 use crate::core::extents::{Extents, IndexedExtent};
-use crate::core::request::Request;
+use crate::core::read_result::Request;
 use crate::core::supply::{Claim, FreeSlot, Supply};
 use crate::error::ErrorKind;
 use crate::lock;

@@ -148,6 +148,9 @@ fn workers(
         None if order == Order::InOrder => {
             (0, Start::Explicit, "in order, this thread consumes".to_owned())
         }
+        None if config.io.threads_max == Some(1) => {
+            (0, Start::Explicit, "one thread is enough".to_owned())
+        }
         None if config.io.rate_limit.is_some() => {
             (0, Start::Explicit, "not needed under a rate limit".to_owned())
         }

@@ -39,7 +39,7 @@ impl Chooser<'_> {
         let len_min = in_flight_bytes.saturating_mul(IN_FLIGHT_TIMES);
         let rules = [
             (
-                !matches!(engine, EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool),
+                engine.is_synchronous(),
                 format!("the engine {engine} has one read in flight, and is never measured"),
             ),
             (

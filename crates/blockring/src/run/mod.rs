@@ -192,7 +192,7 @@ impl Plan {
             })
         });
         result.map_err(|mut error| {
-            // Bytes that made no whole block were copied, but not consumed.
+            // Bytes that did not fill a block were copied, but not consumed.
             if let ErrorKind::Tee { bytes, .. } = &mut error.kind {
                 *bytes = consumed.load(Ordering::Relaxed);
             }
@@ -285,18 +285,18 @@ impl Plan {
         let extents = list.unwrap_or_else(|| self.blocks(source));
         let reaches_end = !is_list && self.reaches_end(source);
         let target = opened.target(ring);
-        let stream = |stream, full_bytes, extents| {
+        let stream_supply = |kind, extents, full_bytes| {
             let helpers = if ring.start == Start::WhenBehind { ring.workers } else { 0 };
-            StreamSupply::new(fd, stream, extents, full_bytes, helpers)
+            StreamSupply::new(fd, kind, extents, full_bytes, helpers)
         };
         let supply: Box<dyn Supply + '_> = match self.kind {
             PlanKind::Stream { full_bytes } => {
                 let extents = Extents::new(0..u64::MAX, ring.block_bytes);
-                Box::new(stream(Stream::ToEnd(tee), full_bytes, extents))
+                Box::new(stream_supply(Stream::ToEnd(tee), extents, full_bytes))
             }
             _ if ring.engine.is_sequential() => {
                 let Target { len, flags, align, .. } = target;
-                Box::new(stream(Stream::Positioned { len, flags, align }, u32::MAX, extents))
+                Box::new(stream_supply(Stream::Positioned { len, flags, align }, extents, u32::MAX))
             }
             _ => Box::new(FileSupply { target, extents }),
         };

@@ -33,8 +33,8 @@ pub struct Block<'a> {
 
 impl RawBlock {
     /// # Safety
+    ///
     /// The caller must hold the block, and not return its slot before the end of `'a`.
-    /// The caller must hold the block, and give its slot back only after `'a`.
     pub(super) unsafe fn block<'a>(&self) -> Block<'a> {
         // SAFETY: a finished extent has `len` bytes at `bytes`, and only its holder uses them.
         let bytes = unsafe { std::slice::from_raw_parts(self.bytes, self.extent.len as usize) };

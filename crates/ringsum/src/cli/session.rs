@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use blockring::{BadRange, Choice, Config, Plan, RunOptions, Source, SourceKind, Trace};
+use blockring::{BadRange, Config, Plan, RunOptions, Source, SourceKind, Trace};
 use ringsum::files::{Failure, Hashed, supports_sharing};
 use ringsum::{Algorithms, BadRanges, Digests, Mode, Options};
 
@@ -50,8 +50,10 @@ pub(crate) enum DigestError {
     Hash(#[from] ringsum::Error),
     #[error("{0}")]
     Unreadable(BadRanges),
-    #[error("--list-bad-ranges needs a seekable file, and this is {0}")]
+    #[error("--list-bad-ranges needs a seekable file, but this is {0}")]
     NotSeekable(SourceKind),
+    #[error("--list-bad-ranges reads files of /proc and /sys from their start only")]
+    PseudoFromTheMiddle,
 }
 
 impl From<DigestError> for Failure {
@@ -59,10 +61,9 @@ impl From<DigestError> for Failure {
         match error {
             DigestError::Hash(error) => error.into(),
             DigestError::Input(InputError::Blockring(error)) => Failure::Read(error.kind),
+            DigestError::Input(InputError::Open(failure)) => failure,
             DigestError::Unreadable(ranges) => Failure::Unreadable(ranges),
-            error @ (DigestError::Input(_) | DigestError::NotSeekable(_)) => {
-                Failure::Other(error.to_string())
-            }
+            error => Failure::Other(error.to_string()),
         }
     }
 }
@@ -208,6 +209,7 @@ impl<'a> Session<'a> {
                     let digests = ringsum::digest_planned(plan, source, options, &progress)?;
                     Ok(Hashed::new(digests, source))
                 }
+                SourceKind::File => Err(DigestError::PseudoFromTheMiddle),
                 kind => Err(DigestError::NotSeekable(kind)),
             };
         }
@@ -249,10 +251,7 @@ impl<'a> Session<'a> {
         if !self.args.explain {
             return;
         }
-        let mut text = "plan for the files of a device".to_owned();
-        for Choice { what, value, why, .. } in plan.choices() {
-            text.push_str(&format!("\n  {what:8} {value:16} {why}"));
-        }
+        let text = format!("plan for the files of a device\n{plan}");
         self.progress.suspend(|| self.messages.say_lines(None, &text));
     }
 
@@ -302,7 +301,7 @@ fn create_trace(path: &Path) -> io::Result<Trace> {
         let mut start = Vec::new();
         File::open(path)?.take(TRACE_START.len() as u64).read_to_end(&mut start)?;
         if start != TRACE_START {
-            let why = "the file exists and is not a trace; use another name";
+            let why = "it exists and is not a trace; choose another name for --trace";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
     }
@@ -310,5 +309,5 @@ fn create_trace(path: &Path) -> io::Result<Trace> {
 }
 
 fn trace_failed(path: &Path, error: &io::Error) -> anyhow::Error {
-    anyhow::anyhow!("{}: the trace: {error}", path.display())
+    anyhow::anyhow!("cannot write the trace {}: {error}", path.display())
 }

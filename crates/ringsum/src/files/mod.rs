@@ -1,8 +1,8 @@
 //! Many files: walking trees, hashing files in parallel, and digests of whole trees.
 
+mod address_space;
 mod long_path;
 mod scheduler;
-mod threads;
 mod tree_digest;
 pub mod walk;
 
@@ -10,7 +10,7 @@ pub use self::{
     scheduler::{
         Failure, FilesOptions, Hashed, Job, Outcome, Progress, Replacement, Watch, hash_files,
         input::{InputFile, Location},
-        shares::small_threads_max,
+        memory_shares::small_threads_max,
         supports_sharing,
     },
     tree_digest::{Node, TreeDigest},

@@ -113,7 +113,7 @@ pub enum Error {
 /// [`Error::Read`] if it cannot be opened or read, or changes while it is read.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<blake3::Hash, Error> {
     let digests = digest_file(path, &Options::default())?;
-    digests.hash().ok_or(Error::NothingRead)
+    Ok(digests.hash().expect("BLAKE3 is the default"))
 }
 
 /// Returns the digests of the file, block device or pipe at `path`: those of all
@@ -201,9 +201,14 @@ pub fn update_from_file(
 pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<Plan, Error> {
     let Options { algorithms, config, .. } = options;
     if run.tee.is_some() {
-        // Without BLAKE3's tree, one thread copies blocks to the output and hashes them, in order.
-        let workers = if algorithms.is_blake3() { config.io.workers } else { Some(0) };
-        let config = config.clone().with(|config| config.io.workers = workers);
+        let config = config.clone().with(|config| {
+            // (The bytes reach the tee in order in any case.)
+            config.io.in_order = false;
+            if !algorithms.is_blake3() {
+                // Without BLAKE3's tree, more threads would only wait for each other.
+                config.io.threads_max = Some(1);
+            }
+        });
         let run = RunOptions { order: Order::AnyOrder, ..run.clone() };
         return Ok(Plan::choose(source, &config, &run)?);
     }
@@ -261,10 +266,10 @@ pub fn digest_planned(
         update_in_order(plan, source, &mut each_of(hashers), None, progress)?;
         return Ok(ordered.finish());
     };
-    // BLAKE3 needs no order: it gets all threads that the others do not use.
+    // BLAKE3 needs no order, so it gets every thread that the other algorithms leave.
     hashers.remove(blake3);
-    let others = Some((tree_threads, &add_to_tree as _));
-    update_in_order(plan, source, &mut each_of(hashers), others, progress)?;
+    let any_order = Some((tree_threads, &add_to_tree as _));
+    update_in_order(plan, source, &mut each_of(hashers), any_order, progress)?;
     let mut digests = ordered.finish().to_vec();
     digests.insert(blake3, tree.finish(None)?);
     Ok(digests.into_iter().collect())
@@ -290,7 +295,7 @@ pub fn digest_tee(
 ) -> Result<Digests, Error> {
     refuse_null(&options.config)?;
     let Options { mode, algorithms, .. } = options;
-    if algorithms.is_blake3() {
+    if algorithms.is_blake3() && is_subtree_size(plan.block_bytes()) {
         let tree = TreeHasher::new(mode);
         plan.tee(source, tee, |block| {
             tree.update(block.offset, block.bytes)?;
@@ -372,13 +377,13 @@ impl fmt::Display for BadRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BadRanges { count, bytes, .. } = self;
         let ranges = if *count == 1 { "range" } else { "ranges" };
-        write!(f, "{bytes} bytes in {count} {ranges} cannot be read, so it has no hash")
+        write!(f, "{bytes} bytes in {count} {ranges} cannot be read, so the file has no hash")
     }
 }
 
 /// Returns the chaining value of a range of `source` that is a subtree of its BLAKE3 hash: `range`
-/// starts at a multiple of its own length, which is 2^k KiB (k from 0), or it ends where the source
-/// does and starts at a multiple of the least 2^k KiB that hold it.
+/// starts at a multiple of its own length, which is 2^k KiB (k >= 0), or it ends where the source
+/// does and starts at a multiple of the smallest 2^k KiB that contains it.
 ///
 /// A [`Tree`](tree::Tree) of the same mode merges such ranges into the hash of the whole.
 ///
@@ -391,8 +396,8 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
     tree::check(range.start, len, source.len().unwrap_or(0))?;
     let options = Options { algorithms: Algorithms::default(), ..options.clone() };
     let run = RunOptions { range: Some(range.clone()), ..RunOptions::default() };
-    let plan = plan(source, &options, &run)?;
     refuse_null(&options.config)?;
+    let plan = plan(source, &options, &run)?;
     // (A measured setting may have any block size.)
     let makes_tree = !options.config.io.in_order && is_subtree_size(plan.block_bytes());
     if makes_tree && plan.block_bytes() < len {
@@ -432,15 +437,15 @@ fn each_of<U>(all: &mut [U]) -> Vec<&mut U> {
 }
 
 /// Passes all bytes in order to each of `digests`, on as many threads as the plan has for them, and
-/// blocks in any order to `others`, on the given number of threads.
+/// blocks in any order to `any_order`, on the given number of threads.
 fn update_in_order<U: Update + Send + ?Sized>(
     plan: &Plan,
     source: &Source,
     digests: &mut [&mut U],
-    others: Option<(u32, &ConsumeAny<'_>)>,
+    any_order: Option<(u32, &ConsumeAny<'_>)>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), Error> {
-    let threads = plan.consumers().saturating_sub(others.map_or(0, |(threads, _)| threads));
+    let threads = plan.consumers().saturating_sub(any_order.map_or(0, |(threads, _)| threads));
     let mut consumers: Vec<_> = shared_out(digests, threads as usize)
         .into_iter()
         .enumerate()
@@ -456,7 +461,7 @@ fn update_in_order<U: Update + Send + ?Sized>(
         .collect();
     let mut consumers: Vec<_> =
         consumers.iter_mut().map(|consumer| Consumer::InOrder(consumer)).collect();
-    consumers.extend(others.map(|(threads, consume)| Consumer::AnyOrder(threads, consume)));
+    consumers.extend(any_order.map(|(threads, consume)| Consumer::AnyOrder(threads, consume)));
     Ok(plan.broadcast(source, &mut consumers)?)
 }
 

@@ -262,7 +262,7 @@ pub(crate) struct Args {
         long,
         conflicts_with_all = [
             "check", "index", "raw", "pass_through", "tee", "engine", "block_size", "depth", "slots", "workers",
-            "in_order", "stats", "trace",
+            "in_order", "stats", "trace", "explain",
         ]
     )]
     pub(crate) list_bad_ranges: bool,

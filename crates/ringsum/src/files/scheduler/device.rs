@@ -5,8 +5,8 @@ use blockring::{Plan, RunOptions};
 use super::cached;
 use super::dispatch::Run;
 use super::job::{ActiveJob, hash_separately};
+use super::memory_shares::DeviceShare;
 use super::queue::Queue;
-use super::shares::DeviceShare;
 use super::worker_pool::WorkerPool;
 use crate::files::OTHER_DESCRIPTORS;
 

@@ -8,9 +8,9 @@ use std::thread::{self, Scope};
 
 use super::device::{self, DeviceQueue};
 use super::job::{ActiveJob, hash_separately};
+use super::memory_shares::{self, DeviceShare};
 use super::reorder_buffer::ReorderBuffer;
 use super::retry_queue::RetryQueue;
-use super::shares::{self, DeviceShare};
 use super::threads::spawn;
 use super::{FilesOptions, Job, Outcome, Watch};
 use crate::{Algorithms, Options};
@@ -48,7 +48,7 @@ impl<'a, T: Send> Run<'a, T> {
         options: &'a FilesOptions<'a, T>,
         report: &'a (dyn Fn(Outcome<T>) -> bool + Sync),
     ) -> Run<'a, T> {
-        let unreported_bytes = shares::unreported_bytes(&options.hash.config);
+        let unreported_bytes = memory_shares::unreported_bytes(&options.hash.config);
         Run {
             options,
             buffer: ReorderBuffer::new(options.unordered, unreported_bytes, report),

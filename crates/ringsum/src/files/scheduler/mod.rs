@@ -17,10 +17,10 @@ mod dispatch;
 mod file_state;
 pub(crate) mod input;
 mod job;
+pub(crate) mod memory_shares;
 mod queue;
 mod reorder_buffer;
 mod retry_queue;
-pub(crate) mod shares;
 mod short_files;
 #[cfg(test)]
 mod tests;

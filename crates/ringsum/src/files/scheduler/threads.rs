@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Scope};
 
 use super::dispatch::Run;
-use crate::files::threads;
+use crate::files::address_space;
 
 /// The number of threads of one kind.
 pub(super) struct ThreadCount {
@@ -66,7 +66,7 @@ pub(super) fn spawn<'s, T: Send>(
     work: impl FnOnce() + Send + 's,
 ) -> bool {
     !run.refuses_thread()
-        && threads::may_start(bytes)
+        && address_space::may_start(bytes)
         && thread::Builder::new().spawn_scoped(scope, work).is_ok()
 }
 
