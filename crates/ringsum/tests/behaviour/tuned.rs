@@ -73,7 +73,7 @@ impl Machine {
     fn run(&self, options: &[&str]) -> Output {
         let mut output = self.run_once(options);
         for _ in 0..20 {
-            if !output.stderr.contains("the device turns") {
+            if !output.stderr.contains("rotational device:") {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(100));

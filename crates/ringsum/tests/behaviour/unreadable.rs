@@ -227,7 +227,7 @@ fn a_map_names_every_bad_range_and_prints_no_hash() {
         let bytes: usize = ranges.iter().map(|(_, len)| len).sum();
         let word = if ranges.len() == 1 { "range" } else { "ranges" };
         said.push_str(&format!(
-            "ringsum: on/t/file: {bytes} bytes in {} {word} cannot be read, so it has no hash\n",
+            "ringsum: on/t/file: {bytes} bytes in {} {word} cannot be read, so the file has no hash\n",
             ranges.len()
         ));
         for way in [&["--cache=direct"][..], &["--cache=buffered"], &[]] {
@@ -273,7 +273,7 @@ fn a_map_of_what_can_be_read_is_its_hash() {
     let version = fs::read("/proc/version").unwrap();
     let line = format!("{}  /proc/version\n", hex(&version));
     setup.scratch.run(&["--list-bad-ranges", "/proc/version"]).expect(0, &line, "");
-    let why = "ringsum: -: --list-bad-ranges needs a seekable file, and this is a pipe\n";
+    let why = "ringsum: -: --list-bad-ranges needs a seekable file, but this is a pipe\n";
     setup.scratch.run_with(&["--list-bad-ranges", "-"], b"x").expect(1, "", why);
     let folder = "ringsum: .: Is a directory (os error 21)\n";
     setup.scratch.run(&["--list-bad-ranges", "."]).expect(1, "", folder);
