@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::{CacheMode, ConfigError, EngineKind};
+use crate::config::validate::ConfigError;
+use crate::config::{CacheMode, EngineKind};
 
 /// The error with which a consumer may stop a run; `?` converts any error to it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -77,8 +77,8 @@ pub use self::{
 };
 pub use crate::core::buffer::Buffer;
 pub use config::{
-    AllowMmap, CacheMode, Config, ConfigError, Consume, EngineKind, HugePages, Io, IoPriority,
-    Memory, Observe, Order, Uring, Wait,
+    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, IoPriority, Memory, Observe,
+    Order, Uring, Wait, validate::ConfigError,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Precision};
 pub use observe::{

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::super::profile::BUILT_IN;
 use super::*;
-use crate::config::{ConfigError, SLAB_BYTES_MAX};
+use crate::config::SLAB_BYTES_MAX;
+use crate::config::validate::ConfigError;
 
 const GIB: u64 = 1 << 30;
 

@@ -5,7 +5,8 @@ use super::choose::{
 };
 use super::profile::Profile;
 use super::tuning::Tuning;
-use crate::config::{CacheMode, ConfigError, EngineKind, Order, SLOTS_MAX};
+use crate::config::validate::ConfigError;
+use crate::config::{CacheMode, EngineKind, Order, SLOTS_MAX};
 use crate::error::ErrorKind;
 
 /// Most threads that fill the page cache: they wait for the device.
