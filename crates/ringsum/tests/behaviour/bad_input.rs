@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{RINGSUM, Scratch, content, hex, installed, named, ringsum, run, skip};
+use crate::support::{Scratch, content, copy_command, hex, installed, named, ringsum, run, skip};
 
 #[test]
 fn one_bad_file_stops_no_other() {
@@ -41,7 +41,7 @@ fn no_permission() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let binary = folder.path().join("ringsum");
-    fs::copy(RINGSUM, &binary).unwrap();
+    copy_command(&binary);
     fs::write(folder.path().join("a"), "aaa").unwrap();
     fs::write(folder.path().join("secret"), "x").unwrap();
     fs::set_permissions(folder.path().join("secret"), Permissions::from_mode(0o000)).unwrap();

@@ -2,7 +2,7 @@
 //! automatic choice falls back, and `--explain` says so.
 
 use crate::seccomp;
-use crate::support::{Output, RINGSUM, Scratch, content, hex, installed, run, shell, skip};
+use crate::support::{Output, Scratch, content, copy_command, hex, installed, run, shell, skip};
 
 /// A file that is not in the page cache, so that bypassing the cache is worthwhile.
 fn cold(scratch: &Scratch) -> Vec<u8> {
@@ -141,7 +141,7 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
-    std::fs::copy(RINGSUM, folder.path().join("ringsum")).unwrap();
+    copy_command(&folder.path().join("ringsum"));
     std::fs::copy(scratch.join("a"), folder.path().join("a")).unwrap();
     let script = "ulimit -l 64; exec setpriv --reuid=65534 --regid=65534 --clear-groups \
                   --bounding-set=-all --inh-caps=-all ./ringsum $OPTIONS a";

@@ -249,6 +249,12 @@ pub(crate) fn skip_unless_strict(why: &str) {
     assert!(std::env::var_os("STRICT").is_none_or(|value| value != "1"), "STRICT: {why}");
 }
 
+/// Copies the command. (By `cp`: a test of another thread that starts a process while the copy is open for
+/// writing here would inherit that, and the copy could not be executed: "text file busy".)
+pub(crate) fn copy_command(to: &Path) {
+    assert!(Command::new("cp").args([Path::new(RINGSUM), to]).status().unwrap().success());
+}
+
 /// Whether a program to compare with is installed.
 pub(crate) fn installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
