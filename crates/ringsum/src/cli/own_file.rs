@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringsum::files::walk::Entry;
-use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
 
 /// A regular file that this run writes to.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl OwnFile {
     }
 
     fn is_layer_of(&self, entry: &Entry) -> Option<bool> {
-        let fd = entry.open(OFlags::PATH).ok()?;
+        let fd = entry.open().ok()?;
         let (ours, other) = (identity(self.fd.as_fd())?, identity(fd.as_fd())?);
         let is_overlay = is_overlayfs(self.fd.as_fd()) || is_overlayfs(fd.as_fd());
         Some(is_overlay && ours == other)
@@ -51,6 +51,5 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, (i64, u32), u64)> {
 fn is_overlayfs(fd: BorrowedFd<'_>) -> bool {
     /// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
     const OVERLAYFS: u32 = 0x794c_7630;
-    // (Works with an `O_PATH` descriptor, too.)
     rustix::fs::fstatfs(fd).is_ok_and(|stat| stat.f_type as u32 == OVERLAYFS)
 }

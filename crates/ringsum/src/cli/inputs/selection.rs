@@ -68,15 +68,22 @@ impl Selection {
     }
 }
 
+impl Selection {
+    /// Whether `--exclude` or a `.gitignore` leaves out a path.
+    fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+        self.exclude.as_ref().is_some_and(|globs| globs.matches(path))
+            || self.gitignore.as_ref().is_some_and(|rules| rules.ignores(path, is_directory))
+    }
+}
+
 impl Select for Selection {
-    fn selects(&self, path: &[u8], is_directory: bool) -> bool {
-        if self.exclude.as_ref().is_some_and(|globs| globs.matches(path)) {
-            return false;
-        }
-        if self.gitignore.as_ref().is_some_and(|rules| rules.ignores(path, is_directory)) {
-            return false;
-        }
-        is_directory || self.include.as_ref().is_none_or(|globs| globs.matches(path))
+    fn selects(&self, path: &[u8]) -> bool {
+        !self.leaves_out(path, false)
+            && self.include.as_ref().is_none_or(|globs| globs.matches(path))
+    }
+
+    fn descends(&self, path: &[u8]) -> bool {
+        !self.leaves_out(path, true)
     }
 
     fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {

@@ -135,7 +135,7 @@ impl InputFile {
     fn open_with(&self, flags: OFlags) -> Result<File, Failure> {
         let flags = OFlags::RDONLY | OFlags::NOCTTY | flags;
         let file = match &self.location {
-            Location::Entry(entry) => entry.open(flags),
+            Location::Entry(entry) => entry.open_with(flags),
             Location::Path(path) => long_path::open(path, flags | OFlags::CLOEXEC),
         };
         file.map(File::from).map_err(|error| self.open_failure(error))

@@ -233,7 +233,10 @@ impl Listing {
         self.records.retain(|record| {
             path.truncate(prefix_len);
             path.extend_from_slice(name_of(names, record));
-            select.selects(&path, record.kind == Type::Directory)
+            match record.kind {
+                Type::Directory => select.descends(&path),
+                _ => select.selects(&path),
+            }
         });
     }
 

@@ -22,6 +22,7 @@ mod listing;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -102,16 +103,20 @@ impl Default for WalkOptions {
 
 /// A filter for entries. Called on any thread of the walk, for a directory before its content.
 pub trait Select: Send + Sync {
-    /// Whether the entry at `path`, relative to the root of the walk, is selected. The walk does
-    /// not descend into an unselected directory. A followed link to a directory is one.
-    fn selects(&self, path: &[u8], is_directory: bool) -> bool;
+    /// Whether the entry at `path`, relative to the root of the walk, is selected. It is no
+    /// directory.
+    fn selects(&self, path: &[u8]) -> bool;
+
+    /// Whether the directory at `path`, relative to the root of the walk, is selected: otherwise,
+    /// the walk does not descend into it. A followed link to a directory is one.
+    fn descends(&self, path: &[u8]) -> bool;
 
     /// Called once per directory, the root (`path` empty) included, after it is read and before
-    /// `selects` is called for its entries. Default: does nothing.
+    /// the other methods are called for its entries. Default: does nothing.
     ///
     /// # Errors
     ///
-    /// If `selects` cannot be relied on for this directory's entries; the directory is then also
+    /// If the other methods cannot be relied on for this directory's entries; the directory is then also
     /// reported as failed.
     fn enter(&self, _path: &[u8], _directory: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
@@ -204,14 +209,20 @@ impl Entry {
         path
     }
 
-    /// Opens the entry with `O_CLOEXEC`, and with `O_NOFOLLOW` unless it is a followed link.
+    /// Opens the entry to read it, without following a link that took its place. A FIFO does not
+    /// block.
     ///
     /// # Errors
     ///
     /// The error of `openat`: `ELOOP` if a link took its place. If the descriptor of its directory
     /// was closed, also any error of reopening it, and [`io::ErrorKind::StaleNetworkFileHandle`] if
     /// it was replaced.
-    pub fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
+    pub fn open(&self) -> io::Result<File> {
+        self.open_with(OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
+    }
+
+    /// Opens the entry with `O_CLOEXEC`, and with `O_NOFOLLOW` unless it is a followed link.
+    pub(crate) fn open_with(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let links = if self.linked { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = self.descriptor()?;
         let flags = flags | links | OFlags::CLOEXEC;

@@ -208,10 +208,7 @@ fn what_is_no_file_is_told_without_being_opened() {
     let described: Vec<_> = entries.iter().map(describe).collect();
     assert_eq!(described, ["fifo Fifo", "file", "link Symlink", "socket Socket"]);
     assert_eq!(entries[2].read_link().unwrap(), b"nowhere");
-    assert_eq!(
-        entries[2].open(OFlags::RDONLY).unwrap_err().raw_os_error(),
-        Some(Errno::LOOP.raw_os_error())
-    );
+    assert_eq!(entries[2].open().unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
     assert_eq!(FileType::from_raw_mode(entries[2].stat().unwrap().st_mode), FileType::Symlink);
     let device = fs::metadata("/dev/null").unwrap().file_type();
     let null = walk(Path::new("/dev")).find(|entry| entry.path_after(b"") == b"null").unwrap();
@@ -257,7 +254,7 @@ fn links_are_followed_only_if_asked_and_never_round_and_round() {
         assert_eq!(entries.iter().map(describe).collect::<Vec<_>>(), followed);
         assert_eq!(entries[2].inode(), inode("a/b/file"));
         for (index, name) in [(0, "a/b/file"), (2, "a/b/file"), (3, "other/x"), (4, "other/x")] {
-            let file = fs::File::from(entries[index].open(OFlags::RDONLY).unwrap());
+            let file = entries[index].open().unwrap();
             assert_eq!(file.metadata().unwrap().ino(), inode(name));
         }
     }
@@ -274,8 +271,11 @@ fn other_devices_are_left_out_if_asked() {
     }
     struct OnlyProc;
     impl Select for OnlyProc {
-        fn selects(&self, path: &[u8], _: bool) -> bool {
-            path == b"proc" || path == b"proc/version"
+        fn selects(&self, path: &[u8]) -> bool {
+            path == b"proc/version"
+        }
+        fn descends(&self, path: &[u8]) -> bool {
+            path == b"proc"
         }
     }
     for (one_file_system, expected) in
@@ -332,15 +332,15 @@ fn a_directory_opened_again_must_be_the_same() {
         let mut walk = Walk::with_budget(root.path(), &options, 0, 1).unwrap();
         let entry = walk.next().unwrap();
         assert_eq!(entry.path_after(b""), file.as_bytes());
-        entry.open(OFlags::RDONLY).unwrap();
+        entry.open().unwrap();
         // Drives it out of those remembered.
         assert_eq!(walk.count(), 3);
-        entry.open(OFlags::RDONLY).unwrap();
+        entry.open().unwrap();
         entry.directory.descriptors.close();
         fs::rename(root.path().join("a"), root.path().join("moved")).unwrap();
-        assert_eq!(entry.open(OFlags::RDONLY).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(entry.open().unwrap_err().kind(), io::ErrorKind::NotFound);
         make(root.path(), &[&file]);
-        let error = entry.open(OFlags::RDONLY).unwrap_err();
+        let error = entry.open().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StaleNetworkFileHandle);
     }
 }
@@ -356,7 +356,7 @@ fn an_entry_that_waits_holds_no_descriptor() {
     entries.iter_mut().for_each(Entry::forget_directory);
     assert_eq!(open.load(Relaxed), 0);
     for entry in &entries {
-        entry.open(OFlags::RDONLY).unwrap();
+        entry.open().unwrap();
         assert_eq!(open.load(Relaxed), 0);
     }
     assert_eq!(entries[2].path_after(b""), b"c/d/1");
@@ -408,7 +408,7 @@ fn depth_has_no_limit() {
             if index % 50 == 0 {
                 assert_eq!(entry.path_after(b"").len(), 2 * (LEVELS - 1 - index) + 1);
             }
-            entry.open(OFlags::RDONLY).unwrap();
+            entry.open().unwrap();
             open = open.max(entry.directory.descriptors.open.load(Relaxed));
             entry.forget_directory();
             if index == 0 {
@@ -419,7 +419,7 @@ fn depth_has_no_limit() {
         let most = budget + 4 + 1 + 3 * (threads + 1);
         assert!(open <= most, "{open} descriptors, not {most}");
         // Opened again by its 5,000 names after the walk has gone.
-        last.unwrap().open(OFlags::RDONLY).unwrap();
+        last.unwrap().open().unwrap();
     }
 }
 
@@ -486,13 +486,17 @@ fn a_directory_of_20_000_files() {
 struct Skips(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 
 impl Select for Skips {
-    fn selects(&self, path: &[u8], is_directory: bool) -> bool {
+    fn selects(&self, path: &[u8]) -> bool {
         let (directory, name) = match path.iter().rposition(|&byte| byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
             None => (&path[..0], path),
         };
         let skips = self.0.lock().unwrap();
-        skips[directory] != name && !(is_directory && name == b"out")
+        skips[directory] != name
+    }
+
+    fn descends(&self, path: &[u8]) -> bool {
+        self.selects(path) && path != b"out" && !path.ends_with(b"/out")
     }
 
     fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {
@@ -525,9 +529,12 @@ fn only_what_is_selected_is_given() {
 fn a_select_that_panics_in_a_thread_fails_its_directory() {
     struct Panics(thread::ThreadId);
     impl Select for Panics {
-        fn selects(&self, _: &[u8], _: bool) -> bool {
+        fn selects(&self, _: &[u8]) -> bool {
             assert_eq!(thread::current().id(), self.0, "as the test wants it");
             true
+        }
+        fn descends(&self, path: &[u8]) -> bool {
+            self.selects(path)
         }
     }
     let root = tree(&["a/x", "b/x", "c/x", "d"]);
