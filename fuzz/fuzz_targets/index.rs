@@ -5,16 +5,16 @@
 #[path = "../../crates/ringsum/src/cli"]
 #[allow(dead_code)]
 mod cli {
-    pub mod fuzzed;
+    pub(crate) mod fuzzed;
     mod args {
-        pub mod values;
+        pub(crate) mod values;
     }
     mod cache {
         mod index;
-        pub use index::{Index, Metadata, Record};
+        pub(crate) use index::{Index, Metadata, Record};
     }
     mod inputs {
-        pub mod lines;
+        pub(crate) mod lines;
     }
 }
 
