@@ -191,6 +191,14 @@ impl Plan {
                 Ok(())
             })
         });
+        let found = source.start() + consumed.load(Ordering::Relaxed);
+        if let (Ok(()), Some(stated)) = (&result, source.len())
+            && !source.is_pseudo()
+            && found != stated.max(source.start())
+        {
+            let kind = ErrorKind::Length { stated, found };
+            return Err(Error::new(source.path(), kind));
+        }
         result.map_err(|mut error| {
             // Bytes that did not fill a block were copied, but not consumed.
             if let ErrorKind::Tee { bytes, .. } = &mut error.kind {

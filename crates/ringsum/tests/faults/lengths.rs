@@ -91,6 +91,15 @@ fn a_file_that_is_shorter_than_it_says_has_no_hash() {
             }
         }
     }
+    // One file, copied while it is hashed.
+    for added in &added {
+        for algorithm in ["blake3", "sha256"] {
+            let output =
+                scratch.run(&["-a", algorithm, "--tee", "copy", &format!("fuse/{}", added.name())]);
+            assert_eq!((output.code, output.stdout()), (1, ""), "{output:?}");
+            assert!(output.stderr.contains("misreports it"), "{output:?}");
+        }
+    }
 }
 
 /// The reported length of such a file means nothing: it is 0, or a page.

@@ -316,6 +316,10 @@ impl<'a> Reporter<'a> {
         if failed == 0 {
             return Ok(Status::Success);
         }
+        // (No other tool prints a closing line.)
+        if session.args.applet.is_some() {
+            return Ok(Status::Failure);
+        }
         let files = if failed == 1 { "file" } else { "files" };
         match changed {
             0 => session.messages.say(&format_args!("{failed} {files} failed")),
