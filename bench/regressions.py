@@ -4,8 +4,7 @@
     sudo bench/regressions.py OLD NEW FILE TREE [--pairs N] [--out FOLDER] [--only ROW]
 
 OLD and NEW are binaries, FILE has a gibibyte or more, TREE thousands of small files. Each row of the table is
-a command that both run in turn, AB BA AB .... Both are copied anew before each row:
-how the page cache holds a program's file makes as much as 8 % of a short run. A ratio above 1 means that NEW is
+a command that both run in turn, in the order AB BA AB. Both are copied anew before each row: how the page cache holds a program's file makes as much as 8 % of a short run. A ratio above 1 means that NEW is
 slower; the interval is that of 95 % of 2,000 bootstrap samples. Cold rows compare the least times, because the
 disk of a virtual machine is throttled at times, and never sped up; the others compare medians.
 """
@@ -36,7 +35,7 @@ def rows(file, medium, small, tree, listing, index):
         ("256 MiB, warm, -a blake3 -a md5", False, f"{{}} -a blake3 -a md5 {medium}"),
         ("256 MiB, warm, -a sha256", False, f"{{}} -a sha256 {medium}"),
         ("a pipe: cat FILE |", False, f"cat {file} | {{}}"),
-        ("a pipe, --pass-through", False, f"cat {file} | {{}} --pass-through | cat > /dev/null"),
+        ("a pipe, --pass-through", False, f"cat {file} | {{}} --pass-through 2> /dev/null | cat > /dev/null"),
         ("a tree, warm", False, f"{{}} -r {tree}"),
         ("a tree, cold", True, f"{{}} -r {tree}"),
         ("a tree, warm, --jobs 1", False, f"{{}} -r --jobs 1 {tree}"),
@@ -75,7 +74,11 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="folder for regressions.md")
     parser.add_argument("--only", help="run only rows whose title contains this")
     args = parser.parse_args()
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="regressions-", dir=args.file.resolve().parent))
+    with tempfile.TemporaryDirectory(prefix="regressions-", dir=args.file.resolve().parent) as scratch:
+        compare(args, pathlib.Path(scratch))
+
+
+def compare(args, scratch):
     small, listing, index = scratch / "small", scratch / "list", scratch / "index"
     small.write_bytes(bytes(range(250)) * 4)
     medium = turns.make_file(scratch / "medium", 256)
@@ -83,27 +86,24 @@ def main():
     listing.write_bytes(subprocess.run([args.new.resolve(), "-r", tree], stdout=subprocess.PIPE, check=True).stdout)
     lines = ["| | old, s | new, s | new / old | 95 % |", "|---|---|---|---|---|"]
     slower = []
-    try:
-        for title, cold, command in rows(file, medium, small, tree, listing, index):
-            if args.only and args.only not in title:
-                continue
-            binaries = [scratch / "old", scratch / "new"]
-            for source, copy in zip([args.old, args.new], binaries):
-                shutil.copy(source, copy)
-                run(copy, command, cold)
-            samples = {binary: [] for binary in binaries}
-            for pair in range(args.pairs):
-                for binary in binaries[:: -1 if pair % 2 else 1]:
-                    samples[binary].append(run(binary, command, cold)["wall"])
-            old, new = samples.values()
-            middle = min if cold else statistics.median
-            ratio, low, high = interval(old, new, middle)
-            lines.append(f"| {title} | {middle(old):.3f} | {middle(new):.3f} | {ratio:.3f} | {low:.3f} to {high:.3f} |")
-            print(lines[-1], file=sys.stderr, flush=True)
-            if ratio > 1.02:
-                slower.append(title)
-    finally:
-        shutil.rmtree(scratch)
+    for title, cold, command in rows(file, medium, small, tree, listing, index):
+        if args.only and args.only not in title:
+            continue
+        binaries = [scratch / "old", scratch / "new"]
+        for source, copy in zip([args.old, args.new], binaries):
+            shutil.copy(source, copy)
+            run(copy, command, cold)
+        samples = {binary: [] for binary in binaries}
+        for pair in range(args.pairs):
+            for binary in binaries[:: -1 if pair % 2 else 1]:
+                samples[binary].append(run(binary, command, cold)["wall"])
+        old, new = samples.values()
+        middle = min if cold else statistics.median
+        ratio, low, high = interval(old, new, middle)
+        lines.append(f"| {title} | {middle(old):.3f} | {middle(new):.3f} | {ratio:.3f} | {low:.3f} to {high:.3f} |")
+        print(lines[-1], file=sys.stderr, flush=True)
+        if ratio > 1.02:
+            slower.append(title)
     text = "\n".join(lines) + "\n"
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)

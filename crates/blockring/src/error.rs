@@ -56,14 +56,18 @@ pub enum ErrorKind {
     /// The file did not change, but its content is not as long as `stat` reports. Only files of
     /// pseudo file systems (proc, sysfs, ...), which invent file sizes, are read to their real end.
     #[error(
-        "its size is reported as {stated} bytes, but reading found {}{found}: the file system \
-         misreports it, so its content is not known to be complete",
-        if *.found > *.stated { "at least " } else { "" }
+        "its size is reported as {stated} bytes, but reading {}: the file system misreports it, so \
+         its content is not known to be complete",
+        match found > stated {
+            true => format!("found at least {found}"),
+            false => "ended earlier".to_owned(),
+        }
     )]
     Length {
         /// Length according to `stat`, in bytes.
         stated: u64,
-        /// Where the bytes ended; or, if it is larger, the least number of bytes there are.
+        /// How many bytes there are at least, if that is more. Otherwise a place where a read found no
+        /// byte any more, which may lie beyond the real end.
         found: u64,
     },
     /// An engine is not available here.

@@ -86,7 +86,8 @@ pub struct Plan {
     pub(crate) range: Option<Range<u64>>,
     choices: Vec<Choice>,
     pub(crate) engine_is_explicit: bool,
-    /// Whether file sizes may be wrong, so that reads past the end are needed.
+    /// Whether one more read checks that the file ends where its length says: always for a single file; of
+    /// many only where the file system may misreport lengths, because it costs a system call for each.
     pub(crate) probes_end: bool,
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) io_priority: Option<IoPriority>,

@@ -307,11 +307,11 @@ pub(crate) struct Args {
     pub(crate) progress: When,
 
     /// How reads reach the kernel
-    #[arg(long, value_name = "ENGINE", value_parser = one_of(ENGINES, EngineKind::name), help_heading = READING)]
+    #[arg(long, value_name = "ENGINE", value_parser = one_of(engines(), EngineKind::name), help_heading = READING)]
     pub(crate) engine: Option<EngineKind>,
 
     /// How reads use the page cache
-    #[arg(long, value_name = "MODE", value_parser = one_of(CACHE_MODES, CacheMode::name), help_heading = READING)]
+    #[arg(long, value_name = "MODE", value_parser = one_of(CacheMode::ALL, CacheMode::name), help_heading = READING)]
     pub(crate) cache: Option<CacheMode>,
 
     /// Block size, 512 bytes to 64MiB
@@ -491,16 +491,9 @@ impl Args {
 }
 
 /// All engines except `null`, which reads nothing.
-const ENGINES: [EngineKind; 6] = [
-    EngineKind::IoUring,
-    EngineKind::Libaio,
-    EngineKind::Pool,
-    EngineKind::Pread,
-    EngineKind::Stream,
-    EngineKind::Mmap,
-];
-
-const CACHE_MODES: [CacheMode; 3] = [CacheMode::Direct, CacheMode::Buffered, CacheMode::Dontcache];
+fn engines() -> impl Iterator<Item = EngineKind> {
+    EngineKind::ALL.into_iter().filter(|engine| *engine != EngineKind::Null)
+}
 
 #[cfg(test)]
 mod tests;

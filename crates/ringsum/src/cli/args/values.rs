@@ -102,12 +102,13 @@ pub(crate) enum When {
 }
 
 /// Returns a parser for the names of `values`, which help and completions list.
-pub(crate) fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
-    values: [T; N],
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
+    values: impl IntoIterator<Item = T>,
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(values.map(name)).try_map(move |text| {
-        values.into_iter().find(|&value| name(value) == text).ok_or("not one of the values")
+    let values: Vec<T> = values.into_iter().collect();
+    PossibleValuesParser::new(values.iter().copied().map(name)).try_map(move |text| {
+        values.iter().copied().find(|&value| name(value) == text).ok_or("not one of the values")
     })
 }
 
