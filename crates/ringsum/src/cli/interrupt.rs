@@ -4,18 +4,14 @@
 
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use ringsum::files::Watch;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{Status, allocator};
 
-/// The exit status of a process ended by SIGINT, as reported by shells.
-const INTERRUPTED: i32 = 130;
-
-/// How long printing may take if the output is not read.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long printing may take if the output is not read, in seconds.
+const PATIENCE_S: u32 = 2;
 
 /// The eventfd that a signal raises; -1 if no thread is waiting for it.
 static EVENT: AtomicI32 = AtomicI32::new(-1);
@@ -35,12 +31,15 @@ pub(crate) struct Interrupt<'a> {
     tick: &'a (dyn Fn() + Sync),
 }
 
-extern "C" fn on_signal(_: libc::c_int) {
+extern "C" fn on_interrupt(_: libc::c_int) {
+    // The second signal exits without waiting.
     if !raise() {
-        // The second signal exits without waiting.
-        // SAFETY: `_exit` is async-signal-safe.
-        unsafe { libc::_exit(INTERRUPTED) };
+        exit();
     }
+}
+
+extern "C" fn on_alarm(_: libc::c_int) {
+    exit();
 }
 
 /// Stops the run; called from a signal handler or when memory is exhausted. Returns false if there
@@ -50,8 +49,11 @@ pub(super) fn raise() -> bool {
     if event == -1 {
         return false;
     }
-    // SAFETY: `write` is async-signal-safe; errno, for the interrupted code, is restored.
+    // SAFETY: `alarm` and `write` are async-signal-safe; errno, for the interrupted code, is
+    // restored.
     unsafe {
+        // If our output is not read, the thread that should end the process may be blocked in it.
+        libc::alarm(PATIENCE_S);
         let one = 1_u64;
         let errno = *libc::__errno_location();
         libc::write(event, (&raw const one).cast(), 8);
@@ -75,10 +77,12 @@ impl<'a> Interrupt<'a> {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut before);
             EVENT.store(event, Ordering::Relaxed);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_flags = libc::SA_RESTART;
+            action.sa_sigaction = on_alarm as *const () as usize;
+            libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
             if before.sa_sigaction != libc::SIG_IGN {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = on_signal as *const () as usize;
-                action.sa_flags = libc::SA_RESTART;
+                action.sa_sigaction = on_interrupt as *const () as usize;
                 libc::sigaction(libc::SIGINT, &raw const action, std::ptr::null_mut());
             }
             BorrowedFd::borrow_raw(event)
@@ -100,21 +104,12 @@ impl Watch for Interrupt<'_> {
                 Err(_) => return,
             }
         }
-        // Our output may not be read. (Without the thread, a second Ctrl-C ends the process.)
-        let status = match allocator::is_out_of_memory() {
-            true => Status::Failure as i32,
-            false => INTERRUPTED,
-        };
-        let _ = std::thread::Builder::new().spawn(move || {
-            std::thread::sleep(PATIENCE);
-            exit(status);
-        });
         stop();
         (self.flush)();
         if allocator::is_out_of_memory() {
             let _ = rustix::io::write(rustix::stdio::stderr(), allocator::MESSAGE.as_bytes());
         }
-        exit(status);
+        exit();
     }
 
     fn end(&self) {
@@ -128,8 +123,17 @@ impl Drop for Interrupt<'_> {
     }
 }
 
-/// Exits at once, without waiting for reads in flight.
-fn exit(status: i32) -> ! {
-    // SAFETY: it does not return, and no clean-up is needed.
-    unsafe { libc::_exit(status) }
+/// Ends the process at once, without waiting for reads in flight: by SIGINT, so that a shell ends
+/// the loop that runs it (an exit status of 130 would not); with status 1 if memory is exhausted.
+/// Async-signal-safe.
+fn exit() {
+    // SAFETY: all functions are async-signal-safe, and no clean-up is needed.
+    unsafe {
+        if allocator::is_out_of_memory() {
+            libc::_exit(Status::Failure as i32);
+        }
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+        // (In the handler of this signal, it is blocked until that returns.)
+        libc::raise(libc::SIGINT);
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use blockring::{BadRange, Config, Plan, RunOptions, Source, SourceKind, Trace};
+use blockring::{BadRange, Plan, RunOptions, Source, SourceKind, Trace};
 use ringsum::files::{Failure, Hashed, supports_sharing};
 use ringsum::{Algorithms, BadRanges, Digests, Mode, Options};
 
@@ -120,9 +120,10 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the options for one input.
-    pub(crate) fn options_for(&self, algorithms: &Algorithms, config: &Config) -> Options {
+    pub(crate) fn options_for(&self, source: &Source, algorithms: &Algorithms) -> Options {
         let mode = self.settings.options.mode.clone();
-        Options { mode, algorithms: *algorithms, config: config.clone() }
+        let config = self.settings.config_for(source).clone();
+        Options { mode, algorithms: *algorithms, config }
     }
 
     /// Returns the options for plans of single inputs.
@@ -182,7 +183,7 @@ impl<'a> Session<'a> {
         path: &Path,
         algorithms: &Algorithms,
     ) -> Result<Hashed, DigestError> {
-        let options = self.options_for(algorithms, &self.settings.separate);
+        let options = self.options_for(source, algorithms);
         let plan = ringsum::plan(source, &options, &self.run_options())?;
         if self.args.list_bad_ranges {
             return self.list_bad_ranges(&plan, source, path, &options);

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use blockring::{AllowMmap, Config, EngineKind, Tuning};
+use blockring::{AllowMmap, Config, EngineKind, Source, Tuning};
 use ringsum::files::small_threads_max;
 use ringsum::{Mode, Options, tuned};
 
@@ -13,11 +14,17 @@ use super::memory::{self, PROCESS_BYTES, Shares};
 /// Finds the settings that `ringbench tune` measured on a device.
 type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
 
+/// Longest file that is read without looking at the memory of the control group, in bytes: looking
+/// takes 40 us, and reading a shorter one takes no more memory than this. (A stream takes 1 MiB.)
+const UNLIMITED_BYTES_MAX: u64 = 2 << 20;
+
 /// How to hash and how to read.
 pub(crate) struct Settings {
     pub(crate) options: Options,
     /// The configuration for files that are hashed one at a time.
-    pub(crate) separate: Config,
+    separate: Config,
+    /// The same within the memory of the machine or control group. Determined when first needed.
+    bounded: OnceLock<Config>,
     /// Settings that `ringbench tune` measured on this machine.
     pub(crate) tuning: Option<Box<FindTuning>>,
     pub(crate) shares: Shares,
@@ -73,7 +80,22 @@ impl Settings {
             }
         }
         let options = Options { mode: Mode::Hash, algorithms: args.algorithms(), config };
-        Ok(Settings { options, separate, tuning: tuning(args), shares })
+        let bounded = OnceLock::new();
+        Ok(Settings { options, separate, bounded, tuning: tuning(args), shares })
+    }
+
+    /// Returns the configuration for a file that is hashed alone.
+    pub(crate) fn config_for(&self, source: &Source) -> &Config {
+        let is_short = source.len().is_none_or(|len| len <= UNLIMITED_BYTES_MAX);
+        if is_short || self.separate.memory.limit_bytes.is_some() {
+            return &self.separate;
+        }
+        self.bounded.get_or_init(|| {
+            let mut bounded = self.separate.clone();
+            bounded.memory.limit_bytes = memory::limit(None);
+            // An explicit shape counts for more than an estimate.
+            if bounded.validate().is_ok() { bounded } else { self.separate.clone() }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -604,7 +605,7 @@ fn under_a_lock(scratch: &Scratch, index: &str, expected: &[u8]) {
     let _two = open_to_write(scratch, two, &mut child);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let lines = lines.join().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGINT));
     let first = line(b"first", one.as_bytes());
     let right: HashSet<_> = expected.split_inclusive(|byte| *byte == b'\n').collect();
     let (found, other): (Vec<&[u8]>, Vec<_>) =
@@ -633,7 +634,7 @@ fn a_run_that_is_interrupted_remembers_what_it_finished() {
     let _two = open_to_write(&scratch, "two", &mut child);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(output.status.signal(), Some(libc::SIGINT));
     let printed = String::from_utf8(output.stdout).unwrap();
     let left = files_below(&scratch.join("t")).into_iter().filter(|(path, content)| {
         let name = [b"t/", &path[..]].concat();

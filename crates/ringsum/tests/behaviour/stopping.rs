@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
@@ -37,12 +38,12 @@ impl Running {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    /// Waits for the end; returns the exit status and the output that was not read yet. Standard
-    /// input stays open until then.
+    /// Waits for the end; returns the signal that ended it and the output that was not read yet.
+    /// Standard input stays open until then.
     fn end(mut self) -> (Option<i32>, String) {
         let mut printed = String::new();
         self.stdout().read_to_string(&mut printed).unwrap();
-        (self.child.wait().unwrap().code(), printed)
+        (self.child.wait().unwrap().signal(), printed)
     }
 }
 
@@ -100,8 +101,8 @@ fn what_was_finished_is_printed_when_it_is_interrupted() {
         let mut two = open_to_write(&scratch, "two", &mut running.child);
         two.write_all(b"not all of").unwrap();
         running.interrupt();
-        let (code, printed) = running.end();
-        assert_eq!(code, Some(130), "{args:?}: {printed}");
+        let (signal, printed) = running.end();
+        assert_eq!(signal, Some(libc::SIGINT), "{args:?}: {printed}");
         let first = format!("{}  one\n", hex(b"first"));
         assert!(printed.contains(&first), "{args:?}: {printed}");
         // Of the other files, those that were finished, and nothing else.
@@ -121,8 +122,8 @@ fn a_run_that_waits_for_a_writer_is_interrupted() {
     write!(open_to_write(&scratch, "one", &mut running.child), "first").unwrap();
     // No writer opens the other FIFO.
     running.interrupt();
-    let (code, _) = running.end();
-    assert_eq!(code, Some(130));
+    let (signal, _) = running.end();
+    assert_eq!(signal, Some(libc::SIGINT));
 }
 
 #[test]
@@ -145,9 +146,9 @@ fn a_run_that_waits_for_names_is_interrupted() {
         running.stdin().write_all("t/3\n".repeat(100).as_bytes()).unwrap();
     }
     running.interrupt();
-    let code = running.child.wait().unwrap().code();
+    let signal = running.child.wait().unwrap().signal();
     let printed = reading.join().unwrap();
-    assert_eq!(code, Some(130));
+    assert_eq!(signal, Some(libc::SIGINT));
     let line = line(b"3", b"t/3");
     let whole = printed.chunks(line.len()).all(|chunk| chunk == line);
     assert!(whole && !printed.is_empty(), "{}", String::from_utf8_lossy(&printed));
@@ -183,8 +184,8 @@ fn a_slow_run_is_interrupted() {
         let mut running = Running::start(&scratch, args);
         wait_for_handler(&mut running);
         running.interrupt();
-        let (code, printed) = running.end();
-        assert_eq!(code, Some(130), "{args:?}: {printed}");
+        let (signal, printed) = running.end();
+        assert_eq!(signal, Some(libc::SIGINT), "{args:?}: {printed}");
         assert!(!printed.contains("large"), "{args:?}: {printed}");
         assert!(printed.is_empty() || printed.ends_with('\n'), "{args:?}: {printed}");
     }
@@ -201,15 +202,19 @@ fn large_tree() -> Scratch {
 #[test]
 fn a_run_whose_output_nobody_reads_is_interrupted() {
     let scratch = large_tree();
-    let mut running = Running::start(&scratch, &["-r", "t"]);
-    // Nearly full (its pages need not be): the remaining lines do not fit.
-    let full = rustix::pipe::fcntl_getpipe_size(running.stdout()).unwrap() as u64;
-    while rustix::io::ioctl_fionread(running.stdout()).unwrap() < full / 8 * 7 {
-        assert!(running.child.try_wait().unwrap().is_none(), "it ended");
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    scratch.shell("$R -r t > list").expect(0, "", "");
+    for args in [&["-r", "t"][..], &["-r", "-j1", "t"], &["-r", "--json", "t"], &["-c", "list"]] {
+        let mut running = Running::start(&scratch, args);
+        // A pipe of one page, so that it is full at once and each writer is blocked in it. (The
+        // least size is a page.)
+        rustix::pipe::fcntl_setpipe_size(running.stdout(), 4096).unwrap();
+        while rustix::io::ioctl_fionread(running.stdout()).unwrap() < 3072 {
+            assert!(running.child.try_wait().unwrap().is_none(), "{args:?}: it ended");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        running.interrupt();
+        assert_eq!(running.child.wait().unwrap().signal(), Some(libc::SIGINT), "{args:?}");
     }
-    running.interrupt();
-    assert_eq!(running.child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

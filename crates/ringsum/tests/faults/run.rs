@@ -166,7 +166,7 @@ impl<'a> Case<'a> {
         match (self.ends, ended) {
             (_, Ends::Code(1)) if is_refused => {}
             (Some(expected), ended) if expected == ended => {}
-            (Some(Ends::Interrupted), Ends::Code(130) | Ends::Signal(libc::SIGINT)) => {}
+            (Some(Ends::Interrupted), Ends::Signal(libc::SIGINT)) => {}
             (None, Ends::Code(0 | 1)) => {}
             (None, Ends::Code(2)) if self.must == Must::Map => {}
             _ => return Err("another end than it must have".to_owned()),

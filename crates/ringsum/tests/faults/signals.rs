@@ -173,7 +173,7 @@ fn wait_for_middle() {
     sleep(Duration::from_millis(200));
 }
 
-/// Reads a file for half a second, and does something to the process midway.
+/// Reads a file for half a second, or for ten if something should end it, and does that midway.
 fn signalled(
     trial: &Trial<'_>,
     must: Must,
@@ -184,9 +184,10 @@ fn signalled(
     scratch.write(GOOD.0, GOOD.1);
     let content = noise(4 << 20);
     scratch.write("file", &content);
+    let rate = if ends.is_some() { "--limit-rate=400K" } else { "--limit-rate=8M" };
     trial.each(|engine| {
         let case = Case::new(&scratch, engine, "file", &[&content], must)
-            .args(&["--limit-rate=8M"])
+            .args(&[rate])
             .act(move |child| {
                 wait_for_middle();
                 act(child);

@@ -44,7 +44,7 @@ const INDEX: &str = "Incremental hashing (docs/index.md)";
         "check", "recursive", "files_from", "index", "raw", "in_order", "bypass_cache",
     ])),
     after_help = "Exit status: 0 on success, 1 if a file could not be read, changed while it was read, or \
-                  failed a check, 2 for a wrong command line, 130 after Ctrl-C (docs/exit-status.md).\n\
+                  failed a check, 2 for a wrong command line (docs/exit-status.md).\n\
                   SIZE and BYTES accept the suffixes k, K or KiB (1024), kB or KB (1000), and so on for M, \
                   G and T."
 )]

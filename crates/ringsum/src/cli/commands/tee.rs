@@ -73,15 +73,16 @@ fn hash(
     tee: &mut Tee,
     copies: &[File],
 ) -> Result<Digests, ringsum::Error> {
-    let options = session.options();
+    let options = session.options_for(source, session.algorithms());
     let run = RunOptions { tee: Some(tee), ..session.run_options() };
-    let plan = ringsum::plan(source, options, &run)?;
+    let plan = ringsum::plan(source, &options, &run)?;
     for copy in copies {
         // Only now that all options are known to be available. (A pipe cannot be truncated.)
         let _ = copy.set_len(0);
     }
     let progress = |bytes| session.progress.add(bytes);
-    session.carry_out(&plan, path, || ringsum::digest_tee(&plan, source, options, tee, &progress))
+    let hash = || ringsum::digest_tee(&plan, source, &options, tee, &progress);
+    session.carry_out(&plan, path, hash)
 }
 
 /// Opens all destinations, not truncated; the files are also returned so that the caller can.
