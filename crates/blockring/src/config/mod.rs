@@ -9,6 +9,7 @@ pub(crate) mod validate;
 use std::fmt;
 
 use crate::rate_limit::RateLimit;
+pub use crate::sys::priority::IoPriority;
 use crate::sys::sigbus;
 
 /// Smallest block, in bytes: one sector.
@@ -186,16 +187,6 @@ pub enum HugePages {
     /// Huge pages of 2 MiB from the reserved pool (`MAP_HUGETLB`). Refused if the pool is too
     /// small: see the sysctl `vm.nr_hugepages`.
     Hugetlb,
-}
-
-/// The priority of reads in the device's queue (`ioprio_set(2)`), if its scheduler supports it: BFQ
-/// and mq-deadline do, `none` does not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IoPriority {
-    /// Only when no other process has used the device for a while.
-    Idle,
-    /// From 0, the highest, to 7, the lowest. A process has 4 by default.
-    BestEffort(u8),
 }
 
 /// How to read.

@@ -1,6 +1,6 @@
 //! The loop that all reads go through: claim, submit, complete, request the rest, deliver, free.
 //!
-//! `request.rs` interprets raw results (a short read, an interruption, the end of the file). The
+//! `read_result.rs` interprets raw results (a short read, an interruption, the end of the file). The
 //! supply decides what to read next; the sink decides on which thread a block is consumed.
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use super::supply::{Claim, FreeSlot, Supply, Target};
 use crate::config::{Consume, Order, Wait};
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
-use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime};
+use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime, WaitFor};
 use crate::rate_limit::RateLimit;
 
 /// How long to wait for requests in flight when a run is abandoned. After that their memory is
@@ -64,13 +64,9 @@ pub(crate) enum Delivered {
     Held,
 }
 
-/// Receives blocks.
+/// Receives blocks. An error that a function returns ends the run.
 pub(crate) trait Sink {
     /// Takes a block.
-    ///
-    /// # Errors
-    ///
-    /// An error ends the run.
     fn deliver(&mut self, block: RawBlock) -> Result<Delivered, ErrorKind>;
 
     /// Whether blocks are consumed before [`deliver`](Sink::deliver) returns.
@@ -78,20 +74,12 @@ pub(crate) trait Sink {
         true
     }
 
-    /// Accepts a failed extent, at its position in the order.
-    ///
-    /// # Errors
-    ///
-    /// An error ends the run. By default every failure is one.
+    /// Accepts a failed extent, at its position in the order. By default every failure ends the run.
     fn failed(&mut self, _extent: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         Err(error)
     }
 
-    /// Appends the slots that were returned.
-    ///
-    /// # Errors
-    ///
-    /// If a consumer has ended.
+    /// Appends the slots that were returned. Fails if a consumer has ended.
     fn take_returned(&mut self, _slots: &mut Vec<u32>) -> Result<(), ErrorKind> {
         Ok(())
     }
@@ -139,7 +127,7 @@ struct ActiveRead<'a> {
     target: Option<Target<'a>>,
     request: Request,
     failed: Option<ErrorKind>,
-    /// When the block was passed to the consumer.
+    /// When the block was passed to the consumer; never, if the read failed.
     delivered: StartTime,
 }
 
@@ -177,16 +165,12 @@ impl<'a> Pump<'a> {
     /// threads record their own waits.
     fn waited(&mut self, start: StartTime) {
         if self.consumes_inline {
-            self.recorder.waited_for_device(start);
+            self.recorder.waited(WaitFor::Read, start);
         }
     }
 
-    /// Runs until the supply is exhausted and every block has been consumed.
-    ///
-    /// # Errors
-    ///
-    /// The first error of a read, the sink or the system. Requests may then still be in flight:
-    /// dropping the pump drains them.
+    /// Runs until the supply is exhausted and every block has been consumed. After an error of a
+    /// read, the sink or the system, requests may be in flight: dropping the pump drains them.
     pub(crate) fn run(&mut self, sink: &mut dyn Sink) -> Result<(), ErrorKind> {
         self.consumes_inline = sink.consumes_inline();
         loop {
@@ -213,7 +197,7 @@ impl<'a> Pump<'a> {
                 let start = self.recorder.start();
                 sink.wait_returned();
                 if self.job.supply.left() > 0 {
-                    self.recorder.waited_for_consumer(start);
+                    self.recorder.waited(WaitFor::Slot, start);
                 }
             } else {
                 // Nothing is in flight, held or ready, so every slot is free, and `request` found
@@ -242,7 +226,7 @@ impl<'a> Pump<'a> {
             }
             let slot = self.ring.request().expect("a slot is free");
             debug_assert_eq!(slot, number);
-            let (request, delivered) = (Request::new(extent), self.recorder.start());
+            let (request, delivered) = (Request::new(extent), StartTime::default());
             self.reads[slot as usize] =
                 Some(ActiveRead { target, request, failed: None, delivered });
             let is_over = match target {
@@ -278,7 +262,7 @@ impl<'a> Pump<'a> {
             }
             let start = self.recorder.start();
             limit.nap();
-            self.recorder.waited_for_limit(start);
+            self.recorder.waited(WaitFor::Limit, start);
         }
         true
     }

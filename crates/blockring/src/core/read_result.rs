@@ -52,11 +52,8 @@ impl Request {
     }
 
     /// Processes the result of reading [`missing`](Request::missing). `source_len`: length of the
-    /// source in bytes; `None` if it is unknown, so that its end truncates the extent.
-    ///
-    /// # Errors
-    ///
-    /// If the read failed, or a source of known length ended before the extent.
+    /// source in bytes; `None` if it is unknown, so that its end truncates the extent. Otherwise it
+    /// is an error if the source ends before the extent.
     pub(crate) fn complete(
         &mut self,
         result: io::Result<u32>,
@@ -87,10 +84,7 @@ impl Request {
                 self.retries += 1;
                 Ok(ReadOutcome::Retry)
             }
-            Err(error) => {
-                let len = (self.extent.len - skip).into();
-                Err(ErrorKind::read(offset, len, error))
-            }
+            Err(error) => Err(ErrorKind::read(offset, (self.extent.len - skip).into(), error)),
         }
     }
 }

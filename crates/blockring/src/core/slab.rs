@@ -45,10 +45,6 @@ unsafe impl Sync for Slab {}
 impl Slab {
     /// Maps memory for `slots` blocks of `block_bytes` each. Pages are allocated at first use;
     /// those of hugetlbfs are reserved immediately.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses the memory, or its pool of reserved huge pages is too small.
     pub(crate) fn new(slots: u32, block_bytes: u32, pages: HugePages) -> Result<Slab, ErrorKind> {
         let too_much = || refused(false, usize::MAX, io::ErrorKind::OutOfMemory.into());
         let stride_bytes = (block_bytes as usize).checked_next_multiple_of(SLOT_ALIGN_BYTES);
@@ -108,22 +104,14 @@ impl Slab {
         libc::iovec { iov_base: self.base.as_ptr().cast(), iov_len }
     }
 
-    /// Returns the start of the block in `slot`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such slot.
+    /// Returns the start of the block in `slot`. Panics if there is no such slot.
     pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
         self.base.as_ptr().wrapping_add(slot as usize * self.stride_bytes)
     }
 
-    /// Returns the start of `len` bytes of `slot`, beginning at byte `skip`.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such slot, or it is shorter: a read would write into another slot, or past
-    /// the end of the slab.
+    /// Returns the start of `len` bytes of `slot`, beginning at byte `skip`. Panics if the slot is
+    /// shorter: a read would write into another slot, or past the end of the slab.
     pub(crate) fn part(&self, slot: u32, skip: u32, len: u32) -> *mut u8 {
         let end = u64::from(skip) + u64::from(len);
         assert!(end <= self.stride_bytes as u64, "{skip} + {len} bytes of {}", self.stride_bytes);

@@ -39,11 +39,8 @@ pub(crate) struct FreeSlot<'s, 'r> {
 
 /// Assigns work to the pumps of a run, on any number of threads.
 pub(crate) trait Supply: Sync {
-    /// Claims the next piece of work; `None` if there is none, or none for now.
-    ///
-    /// # Errors
-    ///
-    /// If a supply that reads while it claims fails to read.
+    /// Claims the next piece of work; `None` if there is none, or none for now. Fails if a supply
+    /// that reads while it claims fails to read.
     fn claim(&self, slot: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind>;
 
     /// Assigns no more work.

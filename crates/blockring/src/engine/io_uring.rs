@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use io_uring::types::{CancelBuilder, Fd, Fixed, Timespec};
-use io_uring::{IoUring, Probe, opcode, squeue};
+use io_uring::types::{CancelBuilder, Fd, Timespec};
+use io_uring::{Builder, IoUring, Probe, opcode, squeue};
 
 use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
 use crate::config::Uring;
@@ -40,30 +40,19 @@ pub(crate) struct IoUringEngine {
     stalls: u32,
 }
 
-/// Set-up flags, the newest first; one is dropped for each `EINVAL`, as fio does.
+/// Set-up flags, the newest last; it is dropped for each `EINVAL`, as fio does.
 ///
 /// `SINGLE_ISSUER` (6.0) and `DEFER_TASKRUN` (6.1) prevent completions from interrupting the
 /// consumer: they are delivered on request. `NO_SQARRAY` (6.6) saves an indirection.
-const FLAGS: [&[Flag]; 4] = [
-    &[Flag::SingleIssuer, Flag::DeferTaskrun, Flag::NoSqarray],
-    &[Flag::SingleIssuer, Flag::DeferTaskrun],
-    &[Flag::SingleIssuer],
-    &[],
+const FLAGS: [fn(&mut Builder) -> &mut Builder; 3] = [
+    Builder::setup_single_issuer,
+    // With the flag that signals completions to fetch.
+    |builder| builder.setup_defer_taskrun().setup_taskrun_flag(),
+    Builder::setup_no_sqarray,
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Flag {
-    SingleIssuer,
-    DeferTaskrun,
-    NoSqarray,
-}
-
 impl IoUringEngine {
-    /// Sets up a ring for `setup.depth` requests.
-    ///
-    /// # Errors
-    ///
-    /// What is missing, and how to fix it.
+    /// Sets up a ring for `setup.depth` requests. An error says what is missing.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<IoUringEngine, String> {
         let knobs = setup.uring;
         let ring =
@@ -90,26 +79,19 @@ impl IoUringEngine {
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::IO_DRAIN, knobs.drain);
         flags.set(squeue::Flags::IO_LINK, knobs.link);
+        flags.set(squeue::Flags::FIXED_FILE, knobs.fixed_file);
         Ok(IoUringEngine { ring, event, knobs, flags, is_abandoned: false, stalls: 0 })
     }
 
     fn entry(&self, read: &Read<'_>) -> squeue::Entry {
         let Read { fd, buffer, len, offset, flags, .. } = *read;
-        let fd = Fd(fd.as_raw_fd());
-        let entry = match (self.knobs.fixed_file, self.knobs.fixed_buffers) {
-            (false, false) => {
-                opcode::Read::new(fd, buffer, len).offset(offset).rw_flags(flags).build()
-            }
-            (true, false) => {
-                opcode::Read::new(Fixed(0), buffer, len).offset(offset).rw_flags(flags).build()
-            }
-            (false, true) => {
+        // With `FIXED_FILE` it is the number of the registered file.
+        let fd = Fd(if self.knobs.fixed_file { 0 } else { fd.as_raw_fd() });
+        let entry = match self.knobs.fixed_buffers {
+            false => opcode::Read::new(fd, buffer, len).offset(offset).rw_flags(flags).build(),
+            true => {
                 opcode::ReadFixed::new(fd, buffer, len, 0).offset(offset).rw_flags(flags).build()
             }
-            (true, true) => opcode::ReadFixed::new(Fixed(0), buffer, len, 0)
-                .offset(offset)
-                .rw_flags(flags)
-                .build(),
         };
         entry.flags(self.flags).user_data(read.slot.into())
     }
@@ -279,20 +261,13 @@ fn set_up_patiently(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
 
 fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
     let mut result = Err(io::ErrorKind::Unsupported.into());
-    for flags in FLAGS {
-        // Deferred work requires the issuer to enter the kernel; with a polling thread it does not.
-        if knobs.sqpoll.is_some() && flags.contains(&Flag::DeferTaskrun) {
-            continue;
-        }
+    // Deferred work requires the issuer to enter the kernel; with a polling thread it does not.
+    let most = if knobs.sqpoll.is_some() { 1 } else { FLAGS.len() };
+    for flags in (0..=most).rev() {
         let mut builder = IoUring::builder();
         builder.dontfork();
-        for flag in flags {
-            match flag {
-                Flag::SingleIssuer => builder.setup_single_issuer(),
-                // With the flag that signals completions to fetch.
-                Flag::DeferTaskrun => builder.setup_defer_taskrun().setup_taskrun_flag(),
-                Flag::NoSqarray => builder.setup_no_sqarray(),
-            };
+        for set in &FLAGS[..flags] {
+            set(&mut builder);
         }
         if let Some(idle_ms) = knobs.sqpoll {
             builder.setup_sqpoll(idle_ms);
@@ -314,10 +289,6 @@ fn set_up(depth: u32, knobs: &Uring) -> io::Result<IoUring> {
 
 /// Checks that io_uring is available with these options and works: sets up a small ring, queries
 /// its features and completes one request. A seccomp filter may block any of these.
-///
-/// # Errors
-///
-/// Why it is not available, and how to fix it.
 pub(crate) fn usable(knobs: &Uring) -> Result<(), String> {
     // Success is cached; a failure may be a temporary lack of memory or descriptors.
     static USABLE: AtomicBool = AtomicBool::new(false);

@@ -30,11 +30,7 @@ pub(crate) struct LibaioEngine {
 }
 
 impl LibaioEngine {
-    /// Creates a context for `setup.depth` requests.
-    ///
-    /// # Errors
-    ///
-    /// What is missing, and how to fix it.
+    /// Creates a context for `setup.depth` requests. An error says what is missing.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<LibaioEngine, String> {
         let depth = setup.depth;
         Ok(LibaioEngine {
@@ -84,11 +80,9 @@ impl LibaioEngine {
         let least = if done.is_empty() { least } else { 0 };
         match self.context.events(least, &mut self.events) {
             Ok(events) => {
-                done.extend(
-                    events
-                        .iter()
-                        .map(|event| Completion { slot: event.slot(), result: event.result() }),
-                );
+                let completion =
+                    |event: &Event| Completion { slot: event.slot(), result: event.result() };
+                done.extend(events.iter().map(completion));
                 Ok(())
             }
             // A signal: the caller tries again.
@@ -144,10 +138,6 @@ impl Engine for LibaioEngine {
 }
 
 /// Checks that a context can be set up.
-///
-/// # Errors
-///
-/// Why not, and how to fix it.
 pub(crate) fn usable() -> Result<(), String> {
     Context::new(1).map(drop).map_err(|error| explain(&error))
 }

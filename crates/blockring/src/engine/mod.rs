@@ -12,7 +12,6 @@ mod mmap;
 mod null;
 mod pool;
 pub(crate) mod pread;
-mod stream;
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -106,18 +105,14 @@ pub(crate) struct Setup<'a> {
     pub(crate) uring: Uring,
 }
 
-/// Creates an engine of this kind.
-///
-/// # Errors
-///
-/// Why it is not available, and how to fix it.
+/// Creates an engine of this kind. The error says why it is not available, and how to fix that.
 pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engine>, String> {
     Ok(match kind {
         EngineKind::IoUring => Box::new(io_uring::IoUringEngine::new(setup)?),
         EngineKind::Libaio => Box::new(libaio::LibaioEngine::new(setup)?),
         EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)?),
-        EngineKind::Pread => Box::new(pread::PreadEngine),
-        EngineKind::Stream => Box::new(stream::StreamEngine),
+        // (The supply of a stream reads while it claims: its engine gets no request.)
+        EngineKind::Pread | EngineKind::Stream => Box::new(pread::PreadEngine),
         EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup)?),
         EngineKind::Null => Box::new(null::NullEngine),
     })
@@ -126,10 +121,7 @@ pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engin
 /// Creates an eventfd to wake the thread that polls it.
 fn event() -> Result<Arc<OwnedFd>, String> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    match eventfd(0, flags) {
-        Ok(fd) => Ok(Arc::new(fd)),
-        Err(error) => Err(format!("eventfd: {error}")),
-    }
+    eventfd(0, flags).map(Arc::new).map_err(|error| format!("eventfd: {error}"))
 }
 
 /// Returns a function that signals `event`.

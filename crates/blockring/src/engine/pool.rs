@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Completion, Engine, Read, Setup, Waker};
-use crate::sys;
+use crate::{lock, sys};
 
 /// The engine with a pool of threads.
 pub(crate) struct PoolEngine {
@@ -21,6 +21,7 @@ pub(crate) struct PoolEngine {
     threads_max: u32,
 }
 
+#[derive(Default)]
 struct PoolQueues {
     state: Mutex<Queues>,
     /// A read was submitted, or the pool was closed.
@@ -41,28 +42,16 @@ struct Queues {
     closed: bool,
 }
 
-/// A read for another thread.
-struct Task {
-    slot: u32,
-    fd: RawFd,
-    offset: u64,
-    len: u32,
-    buffer: *mut u8,
-    flags: i32,
-}
+/// A read for another thread. The submitter keeps its file open, unless a drain gives up.
+struct Task(Read<'static>);
 
 // SAFETY: until its completion, the memory of a read belongs to the thread that performs it.
 unsafe impl Send for Task {}
 
 impl PoolQueues {
-    /// Locks the state. Poisoning is irrelevant: no code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Body of each thread.
     fn work(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if state.closed {
                 return;
@@ -75,18 +64,15 @@ impl PoolQueues {
             };
             state.reading += 1;
             drop(state);
-            let Task { slot, fd, offset, len, buffer, flags } = task;
+            let Task(Read { slot, fd, offset, len, buffer, flags }) = task;
             // SAFETY: the submitter keeps the memory valid until the completion, or leaks it. It
             // also keeps the file open, unless this thread is delayed between taking its task and
             // this call for longer than a drain waits: then whichever file has this descriptor is
             // read into leaked memory.
-            let result = unsafe {
-                let fd = BorrowedFd::borrow_raw(fd);
-                sys::pread(fd, buffer, len as usize, offset, flags)
-            };
+            let result = unsafe { sys::pread(fd, buffer, len as usize, offset, flags) };
             // It fits, because the requested length is a u32.
             let result = result.map(|n| n as u32);
-            state = self.lock();
+            state = lock(&self.state);
             state.reading -= 1;
             state.done.push(Completion { slot, result });
             self.completed.notify_one();
@@ -96,20 +82,10 @@ impl PoolQueues {
 
 impl PoolEngine {
     /// Starts the first thread; others are started on demand.
-    ///
-    /// # Errors
-    ///
-    /// If the thread cannot be started.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<PoolEngine, String> {
-        let shared = PoolQueues {
-            state: Mutex::default(),
-            submitted: Condvar::new(),
-            completed: Condvar::new(),
-        };
         // More threads than requests would never all be busy.
         let threads_max = setup.pool_threads.min(setup.depth);
-        let shared = Arc::new(shared);
-        let mut engine = PoolEngine { shared, threads: Vec::new(), threads_max };
+        let mut engine = PoolEngine { shared: Arc::default(), threads: Vec::new(), threads_max };
         engine.start_thread().map_err(|error| format!("no thread can be started: {error}"))?;
         Ok(engine)
     }
@@ -124,10 +100,10 @@ impl PoolEngine {
 
 impl Engine for PoolEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
-        let Read { slot, fd, offset, len, buffer, flags } = read;
-        let task = Task { slot, fd: fd.as_raw_fd(), offset, len, buffer, flags };
-        let mut state = self.shared.lock();
-        state.reads.push_back(task);
+        // SAFETY: the file stays open until the read is over, or a drain has given up: see `work`.
+        let fd = unsafe { BorrowedFd::borrow_raw(read.fd.as_raw_fd()) };
+        let mut state = lock(&self.shared.state);
+        state.reads.push_back(Task(Read { fd, ..read }));
         let more_than_idle = state.reads.len() > state.idle as usize;
         drop(state);
         if more_than_idle && (self.threads.len() as u32) < self.threads_max {
@@ -139,7 +115,7 @@ impl Engine for PoolEngine {
     }
 
     fn wait(&mut self, sleeps: bool, done: &mut Vec<Completion>) -> io::Result<()> {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         while sleeps && state.done.is_empty() && !state.woken {
             state = self.shared.completed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -150,7 +126,7 @@ impl Engine for PoolEngine {
 
     fn drain(&mut self, _in_flight: u32, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         // No thread has started on these.
         state.reads.clear();
         while state.reading > 0 {
@@ -167,7 +143,7 @@ impl Engine for PoolEngine {
     fn waker(&self) -> Option<Waker> {
         let shared = Arc::clone(&self.shared);
         Some(Arc::new(move || {
-            shared.lock().woken = true;
+            lock(&shared.state).woken = true;
             shared.completed.notify_one();
         }))
     }
@@ -175,7 +151,7 @@ impl Engine for PoolEngine {
 
 impl Drop for PoolEngine {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.closed = true;
         state.reads.clear();
         let stuck = state.reading > 0;

@@ -15,7 +15,7 @@ use super::trace::{Events, Trace};
 use crate::lock;
 
 /// Statistics of one run, or of several. Times of different threads are added up.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Bytes passed to consumers.
@@ -45,7 +45,8 @@ pub struct Stats {
     pub limit_wait: Duration,
     /// Time in consumers.
     pub consuming: Duration,
-    latency_ns: Histogram<u64>,
+    /// `None` until the first read.
+    latency_ns: Option<Histogram<u64>>,
 }
 
 /// Times from the request of a read until its completion is processed, in nanoseconds. They include
@@ -68,27 +69,6 @@ pub struct Latency {
     pub p99_99: u64,
     /// Maximum.
     pub max: u64,
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        Stats {
-            bytes: 0,
-            wall: Duration::ZERO,
-            cpu: Duration::ZERO,
-            threads: 0,
-            requests: 0,
-            short_reads: 0,
-            retries: 0,
-            in_flight: Vec::new(),
-            device_wait: Duration::ZERO,
-            consumer_wait: Duration::ZERO,
-            limit_wait: Duration::ZERO,
-            consuming: Duration::ZERO,
-            // It resizes automatically. Three significant digits are valid.
-            latency_ns: Histogram::new(3).expect("three significant digits"),
-        }
-    }
 }
 
 /// Adds another run. Wall times are added, too.
@@ -118,15 +98,22 @@ impl Stats {
         for (mine, theirs) in self.in_flight.iter_mut().zip(&other.in_flight) {
             *mine += theirs;
         }
-        // It resizes automatically, so adding cannot fail.
-        let _ = self.latency_ns.add(&other.latency_ns);
+        if let Some(latency_ns) = &other.latency_ns {
+            // It resizes automatically, so adding cannot fail.
+            let _ = self.latency_ns().add(latency_ns);
+        }
+    }
+
+    fn latency_ns(&mut self) -> &mut Histogram<u64> {
+        // It resizes automatically. Three significant digits are valid.
+        self.latency_ns.get_or_insert_with(|| Histogram::new(3).expect("three significant digits"))
     }
 
     /// Returns the latencies of reads; `None` if there were none.
     pub fn latency(&self) -> Option<Latency> {
-        let histogram = &self.latency_ns;
+        let histogram = self.latency_ns.as_ref()?;
         let at = |quantile| histogram.value_at_quantile(quantile);
-        (!histogram.is_empty()).then(|| Latency {
+        Some(Latency {
             avg: histogram.mean(),
             p50: at(0.5),
             p99: at(0.99),
@@ -271,8 +258,19 @@ pub(crate) enum ReadOutcome {
     Retry,
 }
 
-/// The start of a timed interval.
+/// What a thread waited for.
 #[derive(Debug, Clone, Copy)]
+pub(crate) enum WaitFor {
+    /// A consumer: a read.
+    Read,
+    /// Reading: a slot, which consumers hold.
+    Slot,
+    /// Reading: the rate limit.
+    Limit,
+}
+
+/// The start of a timed interval; `None` if nothing is recorded, or it has not begun.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StartTime(Option<Instant>);
 
 impl Recorder<'_> {
@@ -297,7 +295,7 @@ impl Recorder<'_> {
         let requested = active.requested[slot as usize];
         let nanos = requested.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
         // It resizes automatically, so recording cannot fail.
-        let _ = active.stats.latency_ns.record(nanos);
+        let _ = active.stats.latency_ns().record(nanos);
         match outcome {
             ReadOutcome::Over => active.ready[slot as usize] = Instant::now(),
             ReadOutcome::Short => active.stats.short_reads += 1,
@@ -308,34 +306,21 @@ impl Recorder<'_> {
         }
     }
 
-    /// Records that a consumer waited for a read from `start` until now.
-    pub(crate) fn waited_for_device(&mut self, start: StartTime) {
+    /// Records that this thread waited from `start` until now.
+    pub(crate) fn waited(&mut self, what: WaitFor, start: StartTime) {
         let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
         let time = start.elapsed();
-        active.stats.device_wait += time;
-        active.since_look = Duration::ZERO;
+        let (total, name) = match what {
+            WaitFor::Read => {
+                active.since_look = Duration::ZERO;
+                (&mut active.stats.device_wait, "wait for a read")
+            }
+            WaitFor::Slot => (&mut active.stats.consumer_wait, "wait for a slot"),
+            WaitFor::Limit => (&mut active.stats.limit_wait, "wait for the limit"),
+        };
+        *total += time;
         if let Some(events) = &mut active.events {
-            events.span("wait for a read", start, time);
-        }
-    }
-
-    /// Records that reading waited for the rate limit from `start` until now.
-    pub(crate) fn waited_for_limit(&mut self, start: StartTime) {
-        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
-        let time = start.elapsed();
-        active.stats.limit_wait += time;
-        if let Some(events) = &mut active.events {
-            events.span("wait for the limit", start, time);
-        }
-    }
-
-    /// Records that reading waited for a slot from `start` until now.
-    pub(crate) fn waited_for_consumer(&mut self, start: StartTime) {
-        let (Some(active), Some(start)) = (&mut self.0, start.0) else { return };
-        let time = start.elapsed();
-        active.stats.consumer_wait += time;
-        if let Some(events) = &mut active.events {
-            events.span("wait for a slot", start, time);
+            events.span(name, start, time);
         }
     }
 

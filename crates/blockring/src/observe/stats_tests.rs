@@ -16,9 +16,9 @@ fn stats(device_ms: u64, consumer_ms: u64) -> Stats {
 #[test]
 fn runs_add_up() {
     let mut a = Stats { bytes: 5, requests: 2, in_flight: vec![1, 2], ..stats(1, 2) };
-    a.latency_ns.record(1000).unwrap();
+    a.latency_ns().record(1000).unwrap();
     let mut b = Stats { bytes: 7, requests: 3, in_flight: vec![0, 1, 4], ..stats(10, 20) };
-    b.latency_ns.record(1 << 40).unwrap();
+    b.latency_ns().record(1 << 40).unwrap();
     a += &b;
     assert_eq!((a.bytes, a.requests, a.in_flight.clone()), (12, 5, vec![1, 3, 4]));
     assert_eq!((a.wall, a.device_wait), (Duration::from_secs(2), Duration::from_millis(11)));
@@ -65,7 +65,7 @@ fn a_trace_is_json_with_a_row_for_each_slot() {
         let start = recorder.start();
         recorder.consumed(start, 10, true);
         recorder.freed(1, 4096, start);
-        recorder.waited_for_device(start);
+        recorder.waited(WaitFor::Read, start);
     });
     trace.finish().unwrap();
     let text = String::from_utf8(to.0.lock().unwrap().clone()).unwrap();

@@ -20,7 +20,7 @@ use crate::core::read_result::Request;
 use crate::core::supply::{Claim, FreeSlot, Supply};
 use crate::error::ErrorKind;
 use crate::lock;
-use crate::observe::stats::ReadOutcome;
+use crate::observe::stats::{ReadOutcome, WaitFor};
 use crate::sys;
 
 /// If this many blocks in a row are each filled by one read, the writer is ahead. (4 MiB with the
@@ -143,7 +143,7 @@ impl<'t> StreamSupply<'t> {
             let start = slot.recorder.start();
             let read = reader.read(self.fd, part.offset, buffer)?;
             if slot.consumes_inline {
-                slot.recorder.waited_for_device(start);
+                slot.recorder.waited(WaitFor::Read, start);
             }
             is_full &= read.as_ref().is_ok_and(|n| *n as u32 >= self.full_bytes.min(part.len));
             let outcome = request.complete(read.map(|n| n as u32), align, source_len);

@@ -1,15 +1,15 @@
-//! Locating unreadable bytes, as retry policies of the pump.
+//! Locating unreadable bytes.
 //!
 //! After a run has failed, [`narrow`] searches for the first and last bad unit of the failed
 //! request. [`Plan::scan_bad_ranges`] scans the whole source and finds every bad unit. Both halve a
-//! failed extent until it is one unit: the supply assigns what is left of a failed block before the
-//! next block. They read on the calling thread, one request at a time, with the cache mode of the
-//! run.
+//! failed block until each part is one unit. They read on the calling thread, one part at a time,
+//! through the pump, with the cache mode of the run.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::threads::Block;
@@ -88,13 +88,15 @@ impl Plan {
         let result = self.recording.time(source.path(), || {
             let _priority = set_priority(self.io_priority)?;
             let opened = Opened::new(self, source)?;
-            let target = opened.target(&self.ring);
+            let next = NextPart::new(opened.target(&self.ring));
             let range = self.range.clone().unwrap_or(source.start()..len);
             let range = range.start.min(len)..range.end.min(len);
-            let search = Search::new(target, range, Goal::All);
-            let job = self.job(&search);
-            let result = search.run(&job, &mut PreadEngine, READ_BYTES_MAX, &mut each);
-            bad_bytes = search.state().bad_bytes;
+            let (job, slab) = (self.job(&next), slab(READ_BYTES_MAX)?);
+            let mut engine = PreadEngine;
+            let pump = pump(&job, &mut engine, &slab, READ_BYTES_MAX);
+            let mut search = Search::new(pump, &next, READ_BYTES_MAX, &mut each);
+            let result = search.run(Goal::All, range).map(drop);
+            bad_bytes = search.bad_bytes;
             source.finish(result, self.reaches_end(source) && self.probes_end)
         });
         result.map(|()| bad_bytes).map_err(|kind| Error::new(source.path(), kind))
@@ -120,32 +122,25 @@ fn narrow_with(
     error: io::Error,
 ) -> ErrorKind {
     let (Range { start: offset, end }, len) = (failed.clone(), failed.end - failed.start);
-    let block_bytes = READ_BYTES_MAX.min(len.next_multiple_of(4096).min(u32::MAX.into()) as u32);
-    let recording = Recording::new(false, None);
-    // Without memory for a search, the error stays as it is.
-    let mut look = |range: Range<u64>, goal| -> Option<(Option<BadRange>, bool)> {
-        let search = Search::new(*target, range, goal);
-        let job = Job { supply: &search, rate_limit: None, recording: &recording };
-        let mut found = None;
-        let mut keep = |scanned: Scanned<'_>| {
-            if let Err(range) = scanned {
-                found.get_or_insert(range);
-            }
-            Ok(())
-        };
-        search.run(&job, engine, block_bytes, &mut keep).ok()?;
-        let out_of_time = search.state().out_of_time;
-        Some((found, out_of_time))
-    };
     let within = |precision, error| ErrorKind::Read { offset, len, precision, error };
-    let (first, out_of_time) = match look(offset..end, Goal::First) {
-        None => return within(Precision::Request, error),
-        Some((None, _)) => return within(Precision::Transient, error),
-        Some((Some(first), out_of_time)) => (first, out_of_time),
+    let block_bytes = READ_BYTES_MAX.min(len.next_multiple_of(4096).min(u32::MAX.into()) as u32);
+    let Ok(slab) = slab(block_bytes) else {
+        // Without memory for a search, the error stays as it is.
+        return within(Precision::Request, error);
+    };
+    let recording = Recording::new(false, None);
+    let next = NextPart::new(*target);
+    let job = Job { supply: &next, rate_limit: None, recording: &recording };
+    let (pump, mut ignore) = (pump(&job, engine, &slab, block_bytes), |_: Scanned<'_>| Ok(()));
+    let mut search = Search::new(pump, &next, block_bytes, &mut ignore);
+    let first = match search.run(Goal::First, failed) {
+        Err(_) => return within(Precision::Request, error),
+        Ok(None) => return within(Precision::Transient, error),
+        Ok(Some(first)) => first,
     };
     let first_end = first.offset + first.len;
-    let last_end = match look(first_end..end, Goal::Last) {
-        Some((last, false)) if !out_of_time => {
+    let last_end = match search.run(Goal::Last, first_end..end) {
+        Ok(last) if !search.is_out_of_time => {
             Some(last.map_or(first_end, |last| last.offset + last.len))
         }
         _ => None,
@@ -153,6 +148,55 @@ fn narrow_with(
     let precision = if last_end.is_some() { Precision::Units } else { Precision::OutOfTime };
     let (offset, error) = (first.offset, first.error);
     ErrorKind::Read { offset, len: last_end.unwrap_or(end) - offset, precision, error }
+}
+
+/// Allocates memory for one read.
+fn slab(block_bytes: u32) -> Result<Slab, ErrorKind> {
+    let slab = Slab::new(1, block_bytes, HugePages::Off)?;
+    // btrfs reads into pages that do not exist yet through the page cache.
+    // SAFETY: the slot has that many bytes, and is used nowhere else.
+    unsafe { std::ptr::write_bytes(slab.slot(0), 0, block_bytes as usize) };
+    Ok(slab)
+}
+
+fn pump<'s>(
+    job: &'s Job<'s>,
+    engine: &'s mut dyn Engine,
+    slab: &'s Slab,
+    block_bytes: u32,
+) -> Pump<'s> {
+    let (order, consume, wait) = (Order::InOrder, Consume::Each, Wait::Sleep);
+    let shape = Shape { slots: 1, depth: 1, block_bytes, order, consume, wait };
+    Pump::new(job, engine, Some(slab), shape)
+}
+
+/// The supply of a search: the part to read next.
+struct NextPart<'a> {
+    target: Target<'a>,
+    part: Mutex<Option<IndexedExtent>>,
+    /// Bytes after the current block.
+    bytes_left: AtomicU64,
+}
+
+impl<'a> NextPart<'a> {
+    fn new(target: Target<'a>) -> NextPart<'a> {
+        NextPart { target, part: Mutex::default(), bytes_left: AtomicU64::new(0) }
+    }
+}
+
+impl Supply for NextPart<'_> {
+    fn claim(&self, _: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
+        Ok(lock(&self.part).take().map(|part| Claim::Read(part, self.target)))
+    }
+
+    fn stop(&self) {
+        *lock(&self.part) = None;
+    }
+
+    fn left(&self) -> u64 {
+        let is_more = self.bytes_left.load(Ordering::Relaxed) > 0;
+        u64::from(lock(&self.part).is_some()) + u64::from(is_more)
+    }
 }
 
 /// The goal of a search.
@@ -166,114 +210,158 @@ enum Goal {
     Last,
 }
 
-/// A search for bad units: the supply and the policy for failed extents.
-struct Search<'a> {
-    target: Target<'a>,
+/// A search for bad units. Its functions that examine a range return whether they found any.
+struct Search<'s, 'a> {
+    pump: Pump<'s>,
+    next: &'s NextPart<'a>,
+    each: &'s mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
     goal: Goal,
+    block_bytes: u64,
     /// Size of the smallest possible read, in bytes.
     unit: u64,
-    state: Mutex<SearchState>,
-}
-
-/// A part of a failed block that has yet to be examined.
-struct BlockPart {
-    range: Range<u64>,
-    known: Known,
-}
-
-/// What is known about a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Nothing,
-    /// A read of it has failed.
-    IsBad,
-    /// It is the second half of a bad range. If the number of bad bytes is unchanged when this part
-    /// is examined, the first half was good, so this one is bad, and need not be read as a whole.
-    BadUnlessMore(u64),
-    /// It is one of the samples that decide whether the whole block is bad.
-    IsSample,
-}
-
-struct SearchState {
-    /// The rest, not yet cut into blocks.
-    rest: Range<u64>,
+    /// Number of the current block.
     index: u64,
-    block_bytes: u64,
-    /// The block that is being read.
-    block: Range<u64>,
-    /// Parts of it that have yet to be read, the next one last.
-    parts: Vec<BlockPart>,
-    /// Time after which the rest of the block counts as bad.
-    deadline: Option<Instant>,
-    /// The error of the last failed read of the block.
+    /// Time after which the rest of a failed block counts as bad.
+    deadline: Instant,
+    is_out_of_time: bool,
+    /// The error of the last failed read.
     errno: i32,
-    /// Bad bytes so far, and before this block.
     bad_bytes: u64,
-    bad_bytes_before: u64,
     /// The last bad range, which may grow.
     open: Option<BadRange>,
-    /// Complete ranges, to be reported before the next block.
-    found: Vec<BadRange>,
-    is_over: bool,
-    out_of_time: bool,
 }
 
-impl<'a> Search<'a> {
-    fn new(target: Target<'a>, range: Range<u64>, goal: Goal) -> Search<'a> {
-        let unit = match target.align {
-            // The page cache reads whole pages.
-            1 => rustix::param::page_size() as u64,
-            align => align.into(),
-        };
-        let state = SearchState {
-            block: range.start..range.start,
-            rest: range,
+impl<'s, 'a> Search<'s, 'a> {
+    fn new(
+        pump: Pump<'s>,
+        next: &'s NextPart<'a>,
+        block_bytes: u32,
+        each: &'s mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
+    ) -> Search<'s, 'a> {
+        Search {
+            pump,
+            next,
+            each,
+            goal: Goal::All,
+            block_bytes: block_bytes.into(),
+            unit: match next.target.align {
+                // The page cache reads whole pages.
+                1 => rustix::param::page_size() as u64,
+                align => align.into(),
+            },
             index: 0,
-            block_bytes: 1,
-            parts: Vec::new(),
-            deadline: None,
+            deadline: Instant::now(),
+            is_out_of_time: false,
             errno: libc::EIO,
             bad_bytes: 0,
-            bad_bytes_before: 0,
             open: None,
-            found: Vec::new(),
-            is_over: false,
-            out_of_time: false,
-        };
-        Search { target, goal, unit, state: Mutex::new(state) }
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, SearchState> {
-        lock(&self.state)
+    /// Searches a range, and returns the bad range that ended the search.
+    fn run(&mut self, goal: Goal, range: Range<u64>) -> Result<Option<BadRange>, ErrorKind> {
+        self.goal = goal;
+        let Range { mut start, mut end } = range;
+        while start < end {
+            let bytes = self.block_bytes.min(end - start);
+            let block = match goal {
+                Goal::Last => end - bytes..end,
+                Goal::All | Goal::First => start..start + bytes,
+            };
+            match goal {
+                Goal::Last => end = block.start,
+                Goal::All | Goal::First => start = block.end,
+            }
+            self.next.bytes_left.store(end - start, Ordering::Relaxed);
+            if self.block(block)? && goal != Goal::All {
+                return Ok(self.open.take());
+            }
+            self.index += 1;
+        }
+        close(&mut self.open, self.each)?;
+        Ok(None)
     }
 
-    /// Runs the search, in blocks of `block_bytes`.
-    fn run(
-        &self,
-        job: &Job<'_>,
-        engine: &mut dyn Engine,
-        block_bytes: u32,
-        each: &mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
-    ) -> Result<(), ErrorKind> {
-        self.state().block_bytes = block_bytes.into();
-        let slab = Slab::new(1, block_bytes, HugePages::Off)?;
-        // btrfs reads into pages that do not exist yet through the page cache.
-        // SAFETY: the slot has that many bytes, and is used nowhere else.
-        unsafe { std::ptr::write_bytes(slab.slot(0), 0, block_bytes as usize) };
-        let shape = Shape {
-            slots: 1,
-            depth: 1,
-            block_bytes,
-            order: Order::InOrder,
-            consume: Consume::Each,
-            wait: Wait::Sleep,
+    /// Searches a block.
+    fn block(&mut self, block: Range<u64>) -> Result<bool, ErrorKind> {
+        let Some(failed) = self.read(&block, true)? else { return Ok(false) };
+        self.deadline = Instant::now() + BLOCK_TIME_MAX;
+        let was_all_bad = self.open.as_ref().is_some_and(|open| {
+            open.offset + open.len == block.start && open.len >= self.block_bytes
+        });
+        if self.goal == Goal::All
+            && was_all_bad
+            && failed == block
+            && self.is_bad_in_samples(&block)?
+        {
+            return self.add(block);
+        }
+        self.failed(block.start, failed)
+    }
+
+    /// Searches a part of a failed block.
+    fn part(&mut self, part: Range<u64>) -> Result<bool, ErrorKind> {
+        if self.is_late() {
+            return self.add(part);
+        }
+        match self.read(&part, true)? {
+            Some(failed) => self.failed(part.start, failed),
+            None => Ok(false),
+        }
+    }
+
+    /// Searches a range from `start` of which `failed` was not read, but the bytes before it.
+    fn failed(&mut self, start: u64, failed: Range<u64>) -> Result<bool, ErrorKind> {
+        if start < failed.start && self.goal == Goal::All {
+            // The bytes before it are read once more, as a separate part.
+            self.part(start..failed.start)?;
+        }
+        self.bad(failed)
+    }
+
+    /// Searches a bad range: halves it, unless it is one unit.
+    fn bad(&mut self, range: Range<u64>) -> Result<bool, ErrorKind> {
+        let is_late = self.is_late();
+        let middle = self.middle(&range).filter(|_| !is_late);
+        let Some(middle) = middle else { return self.add(range) };
+        let (mut first, mut second) = (range.start..middle, middle..range.end);
+        if self.goal == Goal::Last {
+            std::mem::swap(&mut first, &mut second);
+        }
+        let found = self.part(first)?;
+        if found && self.goal != Goal::All {
+            return Ok(true);
+        }
+        // If the first half is good, the second is bad, and need not be read as a whole.
+        let found_too = match !found && self.middle(&second).is_some() {
+            true => self.bad(second)?,
+            false => self.part(second)?,
         };
-        let mut sink = SearchSink { search: self, each };
-        Pump::new(job, engine, Some(&slab), shape).run(&mut sink)?;
-        let mut state = self.state();
-        state.close();
-        drop(state);
-        sink.report()
+        Ok(found || found_too)
+    }
+
+    /// Whether no sample of a block can be read; its first and its last unit are among them.
+    fn is_bad_in_samples(&mut self, block: &Range<u64>) -> Result<bool, ErrorKind> {
+        let last = (block.end - 1) / self.unit * self.unit;
+        let step = last.saturating_sub(block.start) / (SAMPLES - 1) / self.unit * self.unit;
+        for i in 0..SAMPLES {
+            let start = if i == SAMPLES - 1 { last } else { block.start + i * step };
+            let sample = start.max(block.start)..(start + self.unit).min(block.end);
+            if self.is_late() {
+                break;
+            }
+            if self.read(&sample, false)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether there is no more time for the block.
+    fn is_late(&mut self) -> bool {
+        let is_late = Instant::now() >= self.deadline;
+        self.is_out_of_time |= is_late;
+        is_late
     }
 
     /// Returns the middle of a range, at a multiple of the unit; `None` for one unit.
@@ -284,210 +372,63 @@ impl<'a> Search<'a> {
         (middle < range.end).then_some(middle)
     }
 
-    /// Queues the halves of a bad range, to be read next.
-    fn split(&self, state: &mut SearchState, range: Range<u64>, middle: u64) {
-        let (mut first, mut second) = (range.start..middle, middle..range.end);
-        if self.goal == Goal::Last {
-            std::mem::swap(&mut first, &mut second);
-        }
-        let known = Known::BadUnlessMore(state.bad_bytes);
-        state.parts.push(BlockPart { range: second, known });
-        state.parts.push(BlockPart { range: first, known: Known::Nothing });
-    }
-
-    /// Returns the next part of the failed block to read.
-    fn next_part(&self, state: &mut SearchState) -> Option<Range<u64>> {
-        while let Some(part) = state.parts.pop() {
-            if state.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                state.out_of_time = true;
-                let mut range = part.range;
-                if part.known == Known::IsSample {
-                    state.parts.clear();
-                    range = state.block.clone();
-                }
-                self.add(state, range);
-            } else {
-                match (part.known, self.middle(&part.range)) {
-                    (Known::IsBad, Some(middle)) => self.split(state, part.range, middle),
-                    (Known::BadUnlessMore(bytes), Some(middle)) if bytes == state.bad_bytes => {
-                        self.split(state, part.range, middle);
-                    }
-                    (Known::IsBad, None) => self.add(state, part.range),
-                    (known, _) => {
-                        let range = part.range.clone();
-                        if known == Known::IsSample {
-                            state.parts.push(part);
-                        }
-                        return Some(range);
-                    }
-                }
-            }
-            if state.is_over {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// Returns the next block.
-    fn next_block(&self, state: &mut SearchState) -> Option<Range<u64>> {
-        let Range { start, end } = state.rest;
-        if start >= end {
-            return None;
-        }
-        let bytes = state.block_bytes.min(end - start);
-        state.block = match self.goal {
-            Goal::Last => end - bytes..end,
-            Goal::All | Goal::First => start..start + bytes,
-        };
-        state.rest = match self.goal {
-            Goal::Last => start..state.block.start,
-            Goal::All | Goal::First => state.block.end..end,
-        };
-        (state.deadline, state.bad_bytes_before) = (None, state.bad_bytes);
-        state.index += 1;
-        Some(state.block.clone())
-    }
-
     /// Records that a range cannot be read.
-    fn add(&self, state: &mut SearchState, range: Range<u64>) {
+    fn add(&mut self, range: Range<u64>) -> Result<bool, ErrorKind> {
         let (offset, len) = (range.start, range.end - range.start);
-        let error = io::Error::from_raw_os_error(state.errno);
-        state.bad_bytes += len;
-        match &mut state.open {
+        self.bad_bytes += len;
+        match &mut self.open {
             Some(open)
                 if open.offset + open.len == offset
-                    && open.error.raw_os_error() == Some(state.errno) =>
+                    && open.error.raw_os_error() == Some(self.errno) =>
             {
                 open.len += len;
             }
             _ => {
-                state.close();
-                state.open = Some(BadRange { offset, len, error });
+                close(&mut self.open, self.each)?;
+                let error = io::Error::from_raw_os_error(self.errno);
+                self.open = Some(BadRange { offset, len, error });
             }
         }
-        if self.goal != Goal::All {
-            state.is_over = true;
-        }
+        Ok(true)
     }
 
-    /// Records a failed read of an extent at `start`; its bytes before `failed` were read.
-    fn failed(&self, start: u64, failed: Range<u64>, errno: i32) {
-        let state = &mut *self.state();
-        state.errno = errno;
-        let is_block = state.deadline.is_none();
-        if is_block {
-            state.deadline = Some(Instant::now() + BLOCK_TIME_MAX);
-            let was_all_bad = state.bad_bytes_before > 0
-                && state.open.as_ref().is_some_and(|open| {
-                    let end = open.offset + open.len;
-                    end == state.block.start && open.len >= state.block_bytes
-                });
-            if self.goal == Goal::All && was_all_bad && failed == state.block {
-                self.sample(state, &failed);
-                return;
-            }
-        } else if state.is_sampling() {
-            // One more sample is bad. After the last one, the whole block is.
-            state.parts.pop();
-            if state.parts.is_empty() {
-                self.add(state, state.block.clone());
-            }
-            return;
-        }
-        let good = start..failed.start;
-        state.parts.push(BlockPart { range: failed, known: Known::IsBad });
-        if !good.is_empty() && self.goal == Goal::All {
-            // They are read once more, as a separate part.
-            state.parts.push(BlockPart { range: good, known: Known::Nothing });
-        }
-    }
-
-    /// Queues samples of a block, including its first and its last unit.
-    fn sample(&self, state: &mut SearchState, block: &Range<u64>) {
-        let last = (block.end - 1) / self.unit * self.unit;
-        let step = last.saturating_sub(block.start) / (SAMPLES - 1) / self.unit * self.unit;
-        for i in (0..SAMPLES).rev() {
-            let start = if i == SAMPLES - 1 { last } else { block.start + i * step };
-            let range = start.max(block.start)..(start + self.unit).min(block.end);
-            state.parts.push(BlockPart { range, known: Known::IsSample });
-        }
-    }
-
-    /// Records a successful read. Returns whether its bytes are to be reported.
-    fn succeeded(&self) -> bool {
-        let state = &mut *self.state();
-        if state.is_sampling() {
-            // Not all of the block is bad: examine each unit.
-            let range = state.block.clone();
-            state.parts = vec![BlockPart { range, known: Known::IsBad }];
-            return false;
-        }
-        state.close();
-        true
+    /// Reads a part, and reports it if it `is_wanted`. Returns the range that could not be read.
+    fn read(
+        &mut self,
+        part: &Range<u64>,
+        is_wanted: bool,
+    ) -> Result<Option<Range<u64>>, ErrorKind> {
+        let (index, len) = (self.index, (part.end - part.start) as u32);
+        *lock(&self.next.part) = Some(IndexedExtent { index, offset: part.start, len });
+        let Search { open, each, errno, .. } = self;
+        let mut sink = PartSink { open, each: *each, is_wanted, errno, failed: None };
+        self.pump.run(&mut sink)?;
+        Ok(sink.failed.map(|start| start..part.end))
     }
 }
 
-impl SearchState {
-    fn is_sampling(&self) -> bool {
-        self.parts.last().is_some_and(|part| part.known == Known::IsSample)
-    }
-
-    /// Completes the open range.
-    fn close(&mut self) {
-        self.found.extend(self.open.take());
-    }
+/// Reports a bad range that grows no more.
+fn close(
+    open: &mut Option<BadRange>,
+    each: &mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
+) -> Result<(), ErrorKind> {
+    open.take().map_or(Ok(()), |range| each(Err(range)).map_err(ErrorKind::Consumer))
 }
 
-impl Supply for Search<'_> {
-    fn claim(&self, _: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
-        let state = &mut *self.state();
-        if state.is_over {
-            return Ok(None);
-        }
-        let range = match self.next_part(state) {
-            _ if state.is_over => None,
-            Some(part) => Some(part),
-            None => self.next_block(state),
-        };
-        Ok(range.map(|Range { start, end }| {
-            let (index, len) = (state.index - 1, (end - start) as u32);
-            Claim::Read(IndexedExtent { index, offset: start, len }, self.target)
-        }))
-    }
-
-    fn stop(&self) {
-        self.state().is_over = true;
-    }
-
-    fn left(&self) -> u64 {
-        let state = self.state();
-        match state.is_over {
-            true => 0,
-            false => state.parts.len() as u64 + u64::from(!state.rest.is_empty()),
-        }
-    }
+/// Takes the result of reading one part.
+struct PartSink<'p> {
+    open: &'p mut Option<BadRange>,
+    each: &'p mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
+    is_wanted: bool,
+    errno: &'p mut i32,
+    /// Where the part could not be read.
+    failed: Option<u64>,
 }
 
-/// Reports the results of a search.
-struct SearchSink<'s, 'a> {
-    search: &'s Search<'a>,
-    each: &'s mut dyn FnMut(Scanned<'_>) -> Result<(), BoxError>,
-}
-
-impl SearchSink<'_, '_> {
-    /// Reports the complete bad ranges.
-    fn report(&mut self) -> Result<(), ErrorKind> {
-        let found = std::mem::take(&mut self.search.state().found);
-        let mut found = found.into_iter();
-        found.try_for_each(|range| (self.each)(Err(range))).map_err(ErrorKind::Consumer)
-    }
-}
-
-impl Sink for SearchSink<'_, '_> {
+impl Sink for PartSink<'_> {
     fn deliver(&mut self, raw: RawBlock) -> Result<Delivered, ErrorKind> {
-        if self.search.succeeded() {
-            self.report()?;
+        if self.is_wanted {
+            close(self.open, self.each)?;
             // SAFETY: the pump delivers the block until this returns.
             let block = unsafe { raw.block() };
             (self.each)(Ok(block)).map_err(ErrorKind::Consumer)?;
@@ -495,16 +436,12 @@ impl Sink for SearchSink<'_, '_> {
         Ok(Delivered::Consumed)
     }
 
-    fn failed(&mut self, extent: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
+    fn failed(&mut self, _: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         match error {
             ErrorKind::Read { offset, error, .. } if is_of_place(&error) => {
-                let end = extent.offset + u64::from(extent.len);
-                self.search.failed(
-                    extent.offset,
-                    offset..end,
-                    error.raw_os_error().unwrap_or(libc::EIO),
-                );
-                self.report()
+                *self.errno = error.raw_os_error().unwrap_or(libc::EIO);
+                self.failed = Some(offset);
+                Ok(())
             }
             error => Err(error),
         }

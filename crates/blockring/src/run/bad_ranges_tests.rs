@@ -133,22 +133,23 @@ fn a_transient_error_and_a_search_without_time_are_reported_as_such() {
     // A source that is shorter now: the check of its length reports that.
     let ended = narrowed(&device(1000, 512, &[], false), 0..4096, 512);
     assert_eq!(ended, (0, 4096, Precision::Request));
-    // Without time, the part that would be read next counts as bad.
+    // Without time, a part counts as bad.
+    let mut unread = &device(1 << 20, 512, &[], false);
     let file = tempfile::tempfile().unwrap();
-    let target = Target { fd: file.as_fd(), flags: 0, align: 512, len: u64::MAX };
+    let next = NextPart::new(Target { fd: file.as_fd(), flags: 0, align: 512, len: u64::MAX });
+    let recording = Recording::new(false, None);
+    let job = Job { supply: &next, rate_limit: None, recording: &recording };
     for goal in [Goal::All, Goal::First] {
-        let search = Search::new(target, 0..1 << 19, goal);
-        let mut state = search.state();
-        search.next_block(&mut state);
-        drop(state);
-        search.failed(0, 0..1 << 19, libc::EIO);
-        let mut state = search.state();
-        state.deadline = Some(Instant::now());
-        assert_eq!(search.next_part(&mut state), None);
-        assert!(state.out_of_time);
-        let open = state.open.as_ref().unwrap();
+        let (slab, mut ignore) = (slab(1 << 20).unwrap(), |_: Scanned<'_>| Ok(()));
+        let pump = pump(&job, &mut unread, &slab, 1 << 20);
+        let mut search = Search::new(pump, &next, 1 << 20, &mut ignore);
+        search.goal = goal;
+        search.deadline = Instant::now();
+        assert!(search.bad(0..1 << 19).unwrap() && search.is_out_of_time);
+        let open = search.open.as_ref().unwrap();
         assert_eq!((open.offset, open.len), (0, 1 << 19));
     }
+    assert_eq!(unread.reads.get(), 0);
 }
 
 #[test]
@@ -188,14 +189,18 @@ fn scanned(mut device: &Device<'_>, align: u32) -> (Vec<Range<u64>>, Vec<Range<u
     };
     let file = tempfile::tempfile().unwrap();
     let target = Target { fd: file.as_fd(), flags: 0, align, len: device.len };
-    let search = Search::new(target, 0..device.len, Goal::All);
+    let next = NextPart::new(target);
     let recording = Recording::new(false, None);
-    let job = Job { supply: &search, rate_limit: None, recording: &recording };
-    let len = device.len;
-    search.run(&job, &mut device, READ_BYTES_MAX, &mut each).unwrap();
+    let job = Job { supply: &next, rate_limit: None, recording: &recording };
+    let (len, slab) = (device.len, slab(READ_BYTES_MAX).unwrap());
+    let pump = pump(&job, &mut device, &slab, READ_BYTES_MAX);
+    let mut search = Search::new(pump, &next, READ_BYTES_MAX, &mut each);
+    assert!(search.run(Goal::All, 0..len).unwrap().is_none());
+    let bad_bytes = search.bad_bytes;
+    drop(search);
     assert_eq!(at, len);
     let bytes: u64 = bad.iter().map(|range: &Range<u64>| range.end - range.start).sum();
-    assert_eq!(search.state().bad_bytes, bytes);
+    assert_eq!(bad_bytes, bytes);
     (good, bad)
 }
 

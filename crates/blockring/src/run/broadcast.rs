@@ -8,14 +8,15 @@ use std::io;
 use std::panic;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use super::STARTING;
 use super::block_queue::BlockQueue;
+use super::not_started;
 use super::reader::Reader;
 use super::threads::Block;
 use crate::config::{Order, Wait};
 use crate::core::pump::{Delivered, Job, RawBlock, Sink};
 use crate::engine::Waker;
 use crate::error::{BoxError, ErrorKind};
+use crate::observe::stats::WaitFor;
 use crate::plan::RingPlan;
 
 /// A consumer of all blocks of a source.
@@ -43,28 +44,14 @@ impl Consumer<'_> {
     }
 }
 
-/// Why a broadcast did not complete.
-pub(super) enum NotDone {
-    /// A thread could not be started. Nothing has been read.
-    Threads(ErrorKind),
-    Failed(ErrorKind),
-}
-
-impl NotDone {
-    pub(super) fn into_error(self) -> ErrorKind {
-        match self {
-            NotDone::Threads(error) | NotDone::Failed(error) => error,
-        }
-    }
-}
-
-/// Passes every block of `job` to each of `consumers`, on their own threads.
+/// Passes every block of `job` to each of `consumers`, on their own threads. If one of those cannot
+/// be started, nothing is read.
 pub(super) fn on_threads(
     job: &Job<'_>,
     ring: &RingPlan,
     consumers: &mut [Consumer<'_>],
-) -> Result<(), NotDone> {
-    let mut reader = Reader::new(job, ring, ring.slots, true).map_err(NotDone::Failed)?;
+) -> Result<(), ErrorKind> {
+    let mut reader = Reader::new(job, ring, ring.slots, true)?;
     let waker = reader.waker();
     let threads: Vec<_> = consumers.iter().map(Consumer::threads).collect();
     let queue = BlockQueue::new(ring.wait == Wait::Spin, &threads);
@@ -86,7 +73,7 @@ impl<'a> ConsumerContext<'a> {
         self,
         consumers: &mut [Consumer<'_>],
         pump: impl FnOnce(QueueSink<'a>) -> Result<(), ErrorKind>,
-    ) -> Result<(), NotDone> {
+    ) -> Result<(), ErrorKind> {
         thread::scope(|scope| {
             let mut threads = Vec::new();
             let started = consumers.iter_mut().try_for_each(|consumer| match consumer {
@@ -101,12 +88,10 @@ impl<'a> ConsumerContext<'a> {
                 }),
             });
             let read = match started {
-                Ok(()) => {
-                    pump(QueueSink { queue: self.queue, discard: true }).map_err(NotDone::Failed)
-                }
+                Ok(()) => pump(QueueSink { queue: self.queue, discard: true }),
                 Err(error) => {
                     self.queue.close(true);
-                    Err(NotDone::Threads(ErrorKind::Resource { what: STARTING.to_owned(), error }))
+                    Err(not_started(error))
                 }
             };
             let mut consumed = Ok(());
@@ -117,7 +102,7 @@ impl<'a> ConsumerContext<'a> {
                 }
             }
             // The consumer's error takes precedence: it is why the pump found the queue ended.
-            consumed.map_err(|error| NotDone::Failed(ErrorKind::Consumer(error))).and(read)
+            consumed.map_err(ErrorKind::Consumer).and(read)
         })
     }
 
@@ -145,7 +130,7 @@ impl<'a> ConsumerContext<'a> {
         loop {
             let start = recorder.start();
             let Some(block) = self.queue.next(number) else { break };
-            recorder.waited_for_device(start);
+            recorder.waited(WaitFor::Read, start);
             let start = recorder.start();
             // SAFETY: the queue passed the block to this consumer, which has not returned it.
             consume(unsafe { block.block() })?;

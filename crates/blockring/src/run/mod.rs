@@ -27,9 +27,12 @@ use crate::pipe::tee::Tee;
 use crate::plan::{Plan, PlanKind, RingPlan, Start, with_fallback};
 use crate::source::Source;
 use crate::source::advise::AdviceGuard;
-use crate::sys::priority::{Class, PriorityGuard};
+use crate::sys::priority::PriorityGuard;
 
-const STARTING: &str = "starting a worker thread";
+/// Returns the error of a worker thread that could not be started.
+fn not_started(error: io::Error) -> ErrorKind {
+    ErrorKind::Resource { what: "starting a worker thread".to_owned(), error }
+}
 
 /// A source, opened as its plan requires.
 struct Opened<'s> {
@@ -77,11 +80,7 @@ fn refused_direct(error: &io::Error) -> ErrorKind {
 
 /// Sets the I/O priority of this thread while the guard exists.
 fn set_priority(priority: Option<IoPriority>) -> Result<Option<PriorityGuard>, ErrorKind> {
-    let class = priority.map(|priority| match priority {
-        IoPriority::Idle => Class::Idle,
-        IoPriority::BestEffort(level) => Class::BestEffort(level),
-    });
-    class.map(PriorityGuard::set).transpose().map_err(|error| {
+    priority.map(PriorityGuard::set).transpose().map_err(|error| {
         let what = "setting the I/O priority".to_owned();
         ErrorKind::Resource { what, error }
     })
@@ -150,9 +149,10 @@ impl Plan {
             // Without consumers, no thread would return blocks.
             if ring.workers > 0 && at_once && !consumers.is_empty() {
                 match broadcast::on_threads(job, ring, consumers) {
-                    // Nothing has been read, so this thread can do all the work.
-                    Err(broadcast::NotDone::Threads(_)) if ring.start != Start::Explicit => {}
-                    result => return result.map_err(broadcast::NotDone::into_error),
+                    // No thread, and nothing has been read: this thread can do all the work.
+                    Err(ErrorKind::Resource { .. })
+                        if ring.start != Start::Explicit && job.supply.is_untouched() => {}
+                    result => return result,
                 }
             }
             threads::in_order(job, ring, &mut |block| {

@@ -9,7 +9,7 @@ use std::panic;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::STARTING;
+use super::not_started;
 use super::reader::Reader;
 use crate::config::Order;
 use crate::core::pump::{Delivered, Job, RawBlock, Sink};
@@ -136,7 +136,7 @@ pub(super) fn any_order(
             }
             match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, start) {
                 Ok(worker) => workers.push(worker),
-                Err(error) => miss(ErrorKind::Resource { what: STARTING.to_owned(), error }),
+                Err(error) => miss(not_started(error)),
             }
         };
         if starts_at_once {

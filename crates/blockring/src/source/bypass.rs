@@ -21,11 +21,8 @@ use crate::sys::{self, FileExtent};
 /// Most layers of devices and files: more than that is a cycle.
 const LAYERS_MAX: u32 = 8;
 
-/// Checks that direct reads of `source` reach a device.
-///
-/// # Errors
-///
-/// Why they do not, or why that is unknown.
+/// Checks that direct reads of `source` reach a device. The error says why they do not, or why that
+/// is unknown.
 pub(crate) fn check(source: &Source, storage: Storage, file_system: &str) -> Result<(), String> {
     check_layer(source, storage, file_system, LAYERS_MAX)
 }

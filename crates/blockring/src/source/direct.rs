@@ -32,7 +32,7 @@ pub(super) fn open_direct(source: &Source, queue: &Queue) -> Result<(File, u32),
 
 /// Performs a direct read of up to a page.
 pub(super) fn direct_read(file: &File, offset: u64, bytes: u32) -> io::Result<usize> {
-    let mut page = sys::Page::zeroed();
+    let mut page = sys::Page([0; 4096]);
     let bytes = (bytes as usize).min(page.0.len());
     sys::pread_into(file.as_fd(), &mut page.0[..bytes], offset, 0)
 }

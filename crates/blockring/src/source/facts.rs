@@ -75,10 +75,6 @@ impl Facts {
     /// Gathers the facts of a device for many of its files, as if each were long and not in the
     /// page cache. `samples`: some of the files, none of them empty, and far from each other, which
     /// best shows whether the device is rotational.
-    ///
-    /// # Panics
-    ///
-    /// If there is no sample.
     pub(crate) fn of_many(samples: &[Source], config: &Config) -> Facts {
         let source = &samples[0];
         let mut facts = Facts::new(source, MANY_BYTES, file_system(source.file()), Some(0.0));

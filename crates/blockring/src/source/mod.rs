@@ -234,7 +234,7 @@ impl Source {
     pub fn physical_offset(&self) -> Option<u64> {
         let mut offset = None;
         let visit = |extent: sys::FileExtent| {
-            offset = Some(extent.physical());
+            offset = Some(extent.physical);
             false
         };
         sys::for_each_extent(&self.file, visit).ok()?;
@@ -328,7 +328,7 @@ impl Source {
     /// Reads past the reported end, where there must be nothing.
     fn probe_end(&self) -> Result<(), ErrorKind> {
         let len = self.fingerprint.len;
-        let mut page = sys::Page::zeroed();
+        let mut page = sys::Page([0; 4096]);
         let page_bytes = page.0.len() as u64;
         let (offset, expected) = match self.description {
             // Direct reads are of whole sectors.

@@ -3,8 +3,11 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::{process, ptr};
+
+use super::check;
+use crate::lock;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -113,7 +116,7 @@ impl Context {
     /// Returns a context for `depth` requests.
     pub(crate) fn new(depth: u32) -> io::Result<Context> {
         let depth = depth.max(DEPTH_MIN);
-        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&SPARE);
         let fits = |context: &Context| context.process == process::id() && context.depth >= depth;
         if let Some(i) = spare.iter().position(fits) {
             return Ok(spare.swap_remove(i));
@@ -131,10 +134,8 @@ impl Context {
     fn set_up(depth: u32) -> io::Result<Context> {
         let mut id = 0_usize;
         // SAFETY: io_setup writes one word through its second argument, which must be 0.
-        match unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) } {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(Context { id, depth, process: process::id(), leaked: false }),
-        }
+        check(unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) })?;
+        Ok(Context { id, depth, process: process::id(), leaked: false })
     }
 
     fn destroy(mut self) {
@@ -158,10 +159,7 @@ impl Context {
             *pointer = control;
         }
         // SAFETY: n pointers to requests, which are copied; the caller guarantees their memory.
-        match unsafe { libc::syscall(libc::SYS_io_submit, self.id, n, pointers.as_mut_ptr()) } {
-            -1 => Err(io::Error::last_os_error()),
-            n => Ok(n as usize),
-        }
+        check(unsafe { libc::syscall(libc::SYS_io_submit, self.id, n, pointers.as_mut_ptr()) })
     }
 
     /// Waits for `least` completions and returns all available ones that fit in `events`.
@@ -172,7 +170,7 @@ impl Context {
     ) -> io::Result<&'a [Event]> {
         let (most, no_limit) = (events.len(), ptr::null::<libc::timespec>());
         // SAFETY: the kernel writes at most `most` events.
-        let n = unsafe {
+        let n = check(unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
                 self.id,
@@ -181,11 +179,8 @@ impl Context {
                 events.as_mut_ptr(),
                 no_limit,
             )
-        };
-        match n {
-            -1 => Err(io::Error::last_os_error()),
-            n => Ok(&events[..n as usize]),
-        }
+        })?;
+        Ok(&events[..n])
     }
 
     /// Leaks the context: a request in flight may never end, and destroying it would wait.
@@ -201,7 +196,7 @@ impl Drop for Context {
         }
         let Context { id, depth, process, .. } = *self;
         let mine = Context { id, depth, process, leaked: false };
-        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&SPARE);
         match spare.len() < SPARE_MAX && depth <= SPARE_DEPTH_MAX {
             true => spare.push(mine),
             false => {

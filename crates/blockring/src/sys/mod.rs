@@ -8,6 +8,7 @@ pub(crate) mod sigbus;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 use std::time::Duration;
 
 /// From `linux/fs.h`.
@@ -16,44 +17,46 @@ const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>
 /// `cachestat(2)` (since Linux 6.5); the number is the same on every architecture except Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
+/// Returns the result of a system call, or the error that it left in `errno`.
+fn check(result: impl TryInto<usize>) -> io::Result<usize> {
+    // Only -1 is negative.
+    result.try_into().map_err(|_| io::Error::last_os_error())
+}
+
+/// Calls `ioctl` with a structure that the kernel fills in.
+///
+/// # Safety
+///
+/// `request` must write no more than a `T`.
+unsafe fn ioctl<T>(file: &File, request: libc::c_ulong, to: &mut T) -> io::Result<()> {
+    // SAFETY: the caller guarantees that the kernel writes within `to`.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), request as libc::Ioctl, ptr::from_mut(to)) })
+        .map(drop)
+}
+
 /// Returns the length of a block device in bytes.
 pub(crate) fn block_device_bytes(device: &File) -> io::Result<u64> {
     let mut bytes = 0_u64;
-    // SAFETY: BLKGETSIZE64 writes one u64 through its argument.
-    match unsafe { libc::ioctl(device.as_raw_fd(), BLKGETSIZE64 as libc::Ioctl, &raw mut bytes) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(bytes),
-    }
+    // SAFETY: BLKGETSIZE64 writes one u64.
+    unsafe { ioctl(device, BLKGETSIZE64.into(), &mut bytes) }.map(|()| bytes)
 }
 
-/// Returns the number of pages of `offset..offset + len` of a file that are in the page cache.
-///
-/// # Errors
-///
+/// Returns the number of pages of `offset..offset + len` of a file that are in the page cache:
 /// `EPERM` for another user's file that is not open for writing, `ENOSYS` before Linux 6.5.
 pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let range = [offset, len];
     // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
     let mut counts = [0_u64; 5];
     // SAFETY: the kernel reads the two words of the range and writes the five counts.
-    let result = unsafe {
+    check(unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0)
-    };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(counts[0]),
-    }
+    })?;
+    Ok(counts[0])
 }
 
-/// A page of zeroed memory, aligned for direct reads.
+/// A page of memory, aligned for direct reads.
 #[repr(align(4096))]
 pub(crate) struct Page(pub(crate) [u8; 4096]);
-
-impl Page {
-    pub(crate) fn zeroed() -> Page {
-        Page([0; 4096])
-    }
-}
 
 /// `pread`, with the flags of `preadv2`.
 ///
@@ -70,35 +73,25 @@ pub(crate) unsafe fn pread(
     let offset = offset.try_into().map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
     let part = libc::iovec { iov_base: buffer.cast(), iov_len: len };
     // SAFETY: the caller guarantees the memory. (`preadv2` is newer, and filters may refuse it.)
-    let result = unsafe {
+    check(unsafe {
         match flags {
             0 => libc::pread64(fd.as_raw_fd(), buffer.cast(), len, offset),
             flags => libc::preadv2(fd.as_raw_fd(), &part, 1, offset, flags),
         }
-    };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        n => Ok(n as usize),
-    }
+    })
 }
 
 /// `read` at the file position.
 pub(crate) fn read_into(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for writes of its length.
-    match unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) } {
-        -1 => Err(io::Error::last_os_error()),
-        n => Ok(n as usize),
-    }
+    check(unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) })
 }
 
 /// `read` at the file position, with the flags of `preadv2`.
 pub(crate) fn read_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
     let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: the slice is valid for writes of its length. Offset -1 is the file position.
-    match unsafe { libc::preadv2(fd.as_raw_fd(), &part, 1, -1, flags) } {
-        -1 => Err(io::Error::last_os_error()),
-        n => Ok(n as usize),
-    }
+    check(unsafe { libc::preadv2(fd.as_raw_fd(), &part, 1, -1, flags) })
 }
 
 /// [`pread`] into a slice.
@@ -134,12 +127,7 @@ pub(crate) fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
     const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
     let mut info = Info([0; 29]);
     // SAFETY: the kernel writes the whole structure and no more.
-    let result =
-        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as libc::Ioctl, &raw mut info) };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok((info.0[0], info.0[1])),
-    }
+    unsafe { ioctl(device, LOOP_GET_STATUS64, &mut info) }.map(|()| (info.0[0], info.0[1]))
 }
 
 /// Returns the UUID of a file's btrfs, in the format of sysfs.
@@ -150,11 +138,7 @@ pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
     const BTRFS_IOC_FS_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Info>(0x94, 31);
     let mut info = Info([0; 1024]);
     // SAFETY: the kernel writes the whole structure and no more.
-    let result =
-        unsafe { libc::ioctl(file.as_raw_fd(), BTRFS_IOC_FS_INFO as libc::Ioctl, &raw mut info) };
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
+    unsafe { ioctl(file, BTRFS_IOC_FS_INFO.into(), &mut info)? };
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let uuid = &info.0[16..32];
     let groups = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
@@ -166,7 +150,8 @@ pub(crate) fn btrfs_uuid(file: &File) -> io::Result<String> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileExtent {
     logical: u64,
-    physical: u64,
+    /// Its start on the device, in bytes.
+    pub(crate) physical: u64,
     len: u64,
     reserved: [u64; 2],
     flags: u32,
@@ -174,11 +159,6 @@ pub(crate) struct FileExtent {
 }
 
 impl FileExtent {
-    /// Returns its start on the device, in bytes.
-    pub(crate) fn physical(&self) -> u64 {
-        self.physical
-    }
-
     /// Whether it is compressed or encrypted.
     pub(crate) fn is_encoded(&self) -> bool {
         const FIEMAP_EXTENT_ENCODED: u32 = 0x8;
@@ -219,7 +199,7 @@ pub(crate) fn reports_extents(file: &File) -> bool {
     // `struct fiemap` for the first byte, without room for extents, so that they are only counted.
     let mut map: [u64; 4] = [0, 1, 0, 0];
     // SAFETY: the kernel writes only to the header.
-    unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, map.as_mut_ptr()) == 0 }
+    unsafe { ioctl(file, FS_IOC_FIEMAP.into(), &mut map) }.is_ok()
 }
 
 /// Calls `visit` for each extent of a file until it returns false. Delayed allocations are written
@@ -241,11 +221,7 @@ pub(crate) fn for_each_extent(
             extents: [FileExtent::default(); 64],
         };
         // SAFETY: the kernel writes at most `count` extents after the header, and there is room.
-        let result =
-            unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as libc::Ioctl, &raw mut map) };
-        if result == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        unsafe { ioctl(file, FS_IOC_FIEMAP.into(), &mut map)? };
         let extents = &map.extents[..map.mapped.min(64) as usize];
         let more = extents.iter().all(|extent| visit(*extent));
         match extents.last() {

@@ -28,10 +28,6 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler, once for the process.
-///
-/// # Errors
-///
-/// The error of `sigaction`.
 pub(crate) fn install() -> io::Result<()> {
     if is_installed() {
         return Ok(());
@@ -72,11 +68,8 @@ fn page_shift() -> u32 {
 pub(crate) struct Window(usize);
 
 impl Window {
-    /// Guards `start..start + len`, both multiples of the page size, at most 2^16 - 1 pages.
-    ///
-    /// # Errors
-    ///
-    /// If [`WINDOWS_MAX`] windows are already guarded.
+    /// Guards `start..start + len`, both multiples of the page size, at most 2^16 - 1 pages. Fails
+    /// if [`WINDOWS_MAX`] windows are already guarded.
     pub(crate) fn guard(start: usize, len: usize) -> io::Result<Window> {
         let range = (start >> page_shift() << PAGES_BITS) as u64 | (len >> page_shift()) as u64;
         for (i, entry) in WINDOWS.iter().enumerate() {
