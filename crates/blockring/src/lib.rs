@@ -74,11 +74,12 @@ mod sys;
 pub use self::{
     rate_limit::RateLimit,
     source::{Source, SourceKind, fingerprint::Fingerprint},
+    sys::priority::IoPriority,
 };
 pub use crate::core::buffer::Buffer;
 pub use config::{
-    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, IoPriority, Memory, Observe,
-    Order, Uring, Wait, validate::ConfigError,
+    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, Memory, Observe, Order,
+    Uring, Wait, validate::ConfigError,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Precision};
 pub use observe::{

@@ -58,12 +58,9 @@ impl RateLimit {
     fn charge_at(&self, bytes: u64, now: Instant) {
         let mut next = self.next();
         let begin = (*next).max(now.checked_sub(CATCH_UP).unwrap_or(now));
-        *next = begin.checked_add(self.time_of(bytes)).unwrap_or(begin);
-    }
-
-    fn time_of(&self, bytes: u64) -> Duration {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.0.bytes_per_s.get());
-        Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
+        let time = Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX));
+        *next = begin.checked_add(time).unwrap_or(begin);
     }
 
     fn next(&self) -> MutexGuard<'_, Instant> {

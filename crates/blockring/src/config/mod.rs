@@ -9,7 +9,7 @@ pub(crate) mod validate;
 use std::fmt;
 
 use crate::rate_limit::RateLimit;
-pub use crate::sys::priority::IoPriority;
+pub(crate) use crate::sys::priority::IoPriority;
 use crate::sys::sigbus;
 
 /// Smallest block, in bytes: one sector.
@@ -64,31 +64,42 @@ pub enum EngineKind {
     Null,
 }
 
-impl EngineKind {
-    /// Every engine.
-    pub const ALL: [EngineKind; 7] = [
-        EngineKind::IoUring,
-        EngineKind::Libaio,
-        EngineKind::Pool,
-        EngineKind::Pread,
-        EngineKind::Stream,
-        EngineKind::Mmap,
-        EngineKind::Null,
-    ];
+/// Implements the list of all values of an enum, and their names in options and messages.
+macro_rules! named {
+    ($kind:ident { $($value:ident = $name:literal),* $(,)? }) => {
+        impl $kind {
+            /// Every value.
+            pub const ALL: [$kind; [$($name),*].len()] = [$($kind::$value),*];
 
-    /// Returns the name in options and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            EngineKind::IoUring => "io_uring",
-            EngineKind::Libaio => "libaio",
-            EngineKind::Pool => "pool",
-            EngineKind::Pread => "pread",
-            EngineKind::Stream => "stream",
-            EngineKind::Mmap => "mmap",
-            EngineKind::Null => "null",
+            /// Returns the name in options and messages.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($kind::$value => $name,)*
+                }
+            }
         }
-    }
 
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+named!(EngineKind {
+    IoUring = "io_uring",
+    Libaio = "libaio",
+    Pool = "pool",
+    Pread = "pread",
+    Stream = "stream",
+    Mmap = "mmap",
+    Null = "null",
+});
+
+named!(CacheMode { Direct = "direct", Buffered = "buffered", Dontcache = "dontcache" });
+
+impl EngineKind {
     /// Whether a request is complete once it is submitted, so that a second slot gains nothing.
     pub(crate) const fn is_synchronous(self) -> bool {
         match self {
@@ -99,12 +110,20 @@ impl EngineKind {
 
     /// Whether blocks are in the engine's own memory, so that no slab is needed.
     pub(crate) const fn owns_memory(self) -> bool {
-        matches!(self, EngineKind::Mmap)
+        match self {
+            EngineKind::Mmap => true,
+            EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool => false,
+            EngineKind::Pread | EngineKind::Stream | EngineKind::Null => false,
+        }
     }
 
     /// Whether only one thread can read, because there is one file position.
     pub(crate) const fn is_sequential(self) -> bool {
-        matches!(self, EngineKind::Stream)
+        match self {
+            EngineKind::Stream => true,
+            EngineKind::IoUring | EngineKind::Libaio | EngineKind::Pool => false,
+            EngineKind::Pread | EngineKind::Mmap | EngineKind::Null => false,
+        }
     }
 }
 
@@ -119,20 +138,6 @@ pub enum CacheMode {
     /// `RWF_DONTCACHE`: through the page cache, which drops what it had to read. Needs Linux 6.14 and
     /// a file system that supports it.
     Dontcache,
-}
-
-impl CacheMode {
-    /// Every mode.
-    pub const ALL: [CacheMode; 3] = [CacheMode::Direct, CacheMode::Buffered, CacheMode::Dontcache];
-
-    /// Returns the name in options and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CacheMode::Direct => "direct",
-            CacheMode::Buffered => "buffered",
-            CacheMode::Dontcache => "dontcache",
-        }
-    }
 }
 
 /// The order in which blocks reach the consumer.
@@ -417,17 +422,5 @@ impl Config {
             && !self.has_explicit_shape()
             && self.io.workers.is_none()
             && self.memory.huge_pages == HugePages::default()
-    }
-}
-
-impl fmt::Display for EngineKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for CacheMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -27,7 +27,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 const FLUSH_BYTES: u32 = 256 << 10;
 
 /// State shared by all pumps of one run.
-pub(crate) struct Job<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) supply: &'a dyn Supply,
     pub(crate) rate_limit: Option<&'a RateLimit>,
     pub(crate) recording: &'a Recording,
@@ -102,7 +102,7 @@ pub(crate) trait Sink {
 
 /// One thread's ring and its engine, over a slab that outlives it.
 pub(crate) struct Pump<'a> {
-    job: &'a Job<'a>,
+    context: &'a RunContext<'a>,
     slab: Option<&'a Slab>,
     engine: &'a mut dyn Engine,
     ring: Ring,
@@ -134,14 +134,14 @@ struct ActiveRead<'a> {
 impl<'a> Pump<'a> {
     /// `slab`: `None` for an engine with its own memory.
     pub(crate) fn new(
-        job: &'a Job<'a>,
+        context: &'a RunContext<'a>,
         engine: &'a mut dyn Engine,
         slab: Option<&'a Slab>,
         shape: Shape,
     ) -> Pump<'a> {
         let Shape { slots, depth, block_bytes, order, consume, wait } = shape;
         Pump {
-            job,
+            context,
             slab,
             engine,
             ring: Ring::new(slots, depth, order),
@@ -157,7 +157,7 @@ impl<'a> Pump<'a> {
             returned: Vec::new(),
             consumes_inline: true,
             waiting: None,
-            recorder: job.recording.recorder("reads", slots),
+            recorder: context.recording.recorder("reads", slots),
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Pump<'a> {
             } else if self.ring.held() > 0 {
                 let start = self.recorder.start();
                 sink.wait_returned();
-                if self.job.supply.left() > 0 {
+                if self.context.supply.left() > 0 {
                     self.recorder.waited(WaitFor::Slot, start);
                 }
             } else {
@@ -216,12 +216,12 @@ impl<'a> Pump<'a> {
             let consumes_inline = self.consumes_inline;
             let recorder = &mut self.recorder;
             let mut slot = FreeSlot { number, memory, consumes_inline, recorder };
-            let Some(claim) = self.job.supply.claim(&mut slot)? else { break };
+            let Some(claim) = self.context.supply.claim(&mut slot)? else { break };
             let (extent, target) = match claim {
                 Claim::Read(extent, target) => (extent, Some(target)),
                 Claim::Filled(extent) => (extent, None),
             };
-            if let Some(limit) = self.job.rate_limit {
+            if let Some(limit) = self.context.rate_limit {
                 limit.charge(extent.len.into());
             }
             let slot = self.ring.request().expect("a slot is free");
@@ -251,13 +251,13 @@ impl<'a> Pump<'a> {
     /// Whether the rate limit allows the next read. Waits if there is nothing else to do; otherwise
     /// the caller continues and asks again.
     fn may_read(&mut self) -> bool {
-        let Some(limit) = self.job.rate_limit else { return true };
+        let Some(limit) = self.context.rate_limit else { return true };
         let is_busy = self.ring.in_flight() > 0 || self.ring.can_deliver() || self.ring.held() > 0;
         while !limit.due_in().is_zero() {
             if is_busy {
                 return false;
             }
-            if self.job.supply.left() == 0 {
+            if self.context.supply.left() == 0 {
                 break;
             }
             let start = self.recorder.start();
@@ -369,7 +369,7 @@ impl<'a> Pump<'a> {
                 // A block that the supply has read says nothing about the device: another thread
                 // may be reading the stream now.
                 let read_by_pump = self.read(slot).target.is_some();
-                let idle = read_by_pump && with_device == 0 && self.job.supply.left() > 0;
+                let idle = read_by_pump && with_device == 0 && self.context.supply.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
                 self.free(slot)
             }

@@ -136,7 +136,7 @@ pub(super) fn run_and_see(case: &Case) -> (Outcome, u32) {
     };
     let extents = Extents::new(0..case.len as u64, case.block_bytes);
     let supply = FileSupply { target, extents };
-    let job = Job { supply: &supply, rate_limit: None, recording: &recording };
+    let context = RunContext { supply: &supply, rate_limit: None, recording: &recording };
     let depth = case.depth.min(case.slots);
     let shape = Shape {
         slots: case.slots,
@@ -163,7 +163,7 @@ pub(super) fn run_and_see(case: &Case) -> (Outcome, u32) {
         seen: seen.clone(),
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        Pump::new(&job, &mut engine, Some(&slab), shape).run(&mut sink)
+        Pump::new(&context, &mut engine, Some(&slab), shape).run(&mut sink)
     }));
     let seen = seen.borrow();
     // The statistics are what happened.

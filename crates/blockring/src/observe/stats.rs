@@ -149,8 +149,20 @@ pub(crate) struct RunGuard<'a>(Option<(&'a Recording, String, Instant)>);
 
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        if let Some((recording, name, start)) = self.0.take() {
-            recording.end_run(&name, start);
+        let Some((recording, name, start)) = self.0.take() else { return };
+        if let Some(trace) = &recording.trace {
+            Events::new(trace, "the run").span(&name, start, start.elapsed());
+        }
+        let mut runs = lock(&recording.runs);
+        runs.active -= 1;
+        if runs.active > 0 {
+            return;
+        }
+        if let (Some(mut stats), Some((start, cpu))) = (recording.lock(), runs.since) {
+            stats.wall += start.elapsed();
+            stats.cpu += cpu_time().saturating_sub(cpu);
+            let threads = std::mem::take(&mut runs.threads).len();
+            stats.threads = stats.threads.max(threads as u32);
         }
     }
 }
@@ -199,23 +211,6 @@ impl Recording {
         }
         runs.active += 1;
         RunGuard(Some((self, name.to_string_lossy().into_owned(), Instant::now())))
-    }
-
-    fn end_run(&self, name: &str, start: Instant) {
-        if let Some(trace) = &self.trace {
-            Events::new(trace, "the run").span(name, start, start.elapsed());
-        }
-        let mut runs = lock(&self.runs);
-        runs.active -= 1;
-        if runs.active > 0 {
-            return;
-        }
-        if let (Some(mut stats), Some((start, cpu))) = (self.lock(), runs.since) {
-            stats.wall += start.elapsed();
-            stats.cpu += cpu_time().saturating_sub(cpu);
-            let threads = std::mem::take(&mut runs.threads).len();
-            stats.threads = stats.threads.max(threads as u32);
-        }
     }
 
     /// Returns the statistics so far; `None` if they are not collected.

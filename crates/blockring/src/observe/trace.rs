@@ -25,8 +25,6 @@ struct TraceOutput {
 
 struct To {
     writer: Box<dyn Write + Send>,
-    /// Whether nothing has been written yet.
-    is_empty: bool,
     failed: Option<io::Error>,
 }
 
@@ -40,8 +38,11 @@ const SLOT_ROWS_OF_RING: u64 = 100_000;
 impl Trace {
     /// Starts a trace to `writer`; [`finish`](Trace::finish) ends it. Every trace begins with `[`,
     /// a newline and `{"pid":`.
-    pub fn new(writer: impl Write + Send + 'static) -> Trace {
-        let to = To { writer: Box::new(writer), is_empty: true, failed: None };
+    pub fn new(mut writer: impl Write + Send + 'static) -> Trace {
+        // Later events begin with a comma, and a trace without any is valid.
+        let first = r#""ph":"M","name":"process_name","args":{"name":"blockring"}"#;
+        let failed = write!(writer, "[\n{{\"pid\":{},{first}}}", std::process::id()).err();
+        let to = To { writer: Box::new(writer), failed };
         let start = Instant::now();
         Trace(Arc::new(TraceOutput { start, rings: AtomicU32::new(0), to: Mutex::new(to) }))
     }
@@ -53,16 +54,9 @@ impl Trace {
     /// The first error of the writer, now or earlier: the trace ends there.
     pub fn finish(&self) -> io::Result<()> {
         let to = &mut *lock(&self.0.to);
-        if to.is_empty {
-            // No events; write a valid trace nevertheless.
-            let nothing =
-                format!("[\n{{\"pid\":{},\"ph\":\"M\",\"name\":\"nothing\"}}", std::process::id());
-            to.failed = to.writer.write_all(nothing.as_bytes()).err();
-        }
-        let end = b"\n]\n";
         let written = match to.failed.take() {
             Some(error) => Err(error),
-            None => to.writer.write_all(end).and_then(|()| to.writer.flush()),
+            None => to.writer.write_all(b"\n]\n").and_then(|()| to.writer.flush()),
         };
         to.failed = Some(io::ErrorKind::BrokenPipe.into());
         written
@@ -70,12 +64,9 @@ impl Trace {
 
     fn write(&self, events: &str) {
         let to = &mut *lock(&self.0.to);
-        if events.is_empty() || to.failed.is_some() {
-            return;
+        if to.failed.is_none() {
+            to.failed = to.writer.write_all(events.as_bytes()).err();
         }
-        let before = if std::mem::take(&mut to.is_empty) { "[\n" } else { ",\n" };
-        let written = to.writer.write_all(before.as_bytes());
-        to.failed = written.and_then(|()| to.writer.write_all(events.as_bytes())).err();
     }
 }
 
@@ -92,7 +83,7 @@ pub(crate) struct Events {
     ring: u64,
     /// Number of slots whose rows have a name.
     named: u32,
-    /// Events, separated by a comma and a newline.
+    /// Events, each after a comma and a newline.
     text: String,
 }
 
@@ -153,10 +144,9 @@ impl Events {
     }
 
     fn event(&mut self, fields: std::fmt::Arguments<'_>) {
-        let comma = if self.text.is_empty() { "" } else { ",\n" };
         let pid = std::process::id();
         // Writing to a string does not fail.
-        let _ = write!(self.text, r#"{comma}{{"pid":{pid},{fields}}}"#);
+        let _ = write!(self.text, ",\n{{\"pid\":{pid},{fields}}}");
         if self.text.len() >= BUFFER_BYTES {
             self.flush();
         }

@@ -42,8 +42,7 @@ pub enum TeeMode {
 struct Output {
     file: File,
     name: PathBuf,
-    is_pipe: bool,
-    is_socket: bool,
+    kind: FileType,
     mode: TeeMode,
 }
 
@@ -69,13 +68,8 @@ impl Tee {
         if kind.is_fifo() {
             enlarge_pipe(&file);
         }
-        self.output = Some(Output {
-            file,
-            name: name.as_ref().to_owned(),
-            is_pipe: kind.is_fifo(),
-            is_socket: kind.is_socket(),
-            mode,
-        });
+        let name = name.as_ref().to_owned();
+        self.output = Some(Output { file, name, kind, mode });
         Ok(self)
     }
 
@@ -98,7 +92,7 @@ impl Tee {
             return (!files.is_empty()).then_some(("read, write", files));
         };
         let from_pipe = kind(source).is_ok_and(FileType::is_fifo);
-        let (how, why) = match (from_pipe && output.is_pipe, output.shares_from(source)) {
+        let (how, why) = match (from_pipe && output.kind.is_fifo(), output.shares_from(source)) {
             (true, true) => (
                 "shared pages",
                 "explicit: tee, pipe to pipe; wrong if the producer writes to pages that it gave away",
@@ -184,19 +178,12 @@ fn sync(file: &File, path: &Path) -> io::Result<()> {
     }
     // The directory of the target, if it is a link.
     let path = path.canonicalize()?;
-    match File::open(path.parent().unwrap_or(Path::new("/")))
-        .and_then(|directory| directory.sync_all())
-    {
+    let directory = File::open(path.parent().unwrap_or(Path::new("/")));
+    let synced = directory.and_then(|directory| directory.sync_all());
+    match synced.as_ref().map_err(io::Error::kind) {
         // Not every file system can sync a directory, and it may not be readable.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
-            ) =>
-        {
-            Ok(())
-        }
-        result => result,
+        Err(io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(()),
+        _ => synced,
     }
 }
 
@@ -265,12 +252,12 @@ impl Output {
             let flags = rustix::fs::fcntl_getfl(source);
             flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::DIRECT))
         };
-        self.is_pipe && self.mode == TeeMode::Share && !has_packets()
+        self.kind.is_fifo() && self.mode == TeeMode::Share && !has_packets()
     }
 
     fn is_closed(&self, events: PollFlags) -> bool {
-        (self.is_pipe && events.contains(PollFlags::ERR))
-            || (self.is_socket && events.contains(PollFlags::HUP))
+        (self.kind.is_fifo() && events.contains(PollFlags::ERR))
+            || (self.kind.is_socket() && events.contains(PollFlags::HUP))
     }
 }
 

@@ -76,7 +76,8 @@ impl Chooser<'_> {
                 (self.system.io_uring)(&self.config.uring)
             }
             EngineKind::Libaio => (self.system.libaio)(),
-            _ => Ok(()),
+            EngineKind::Pool | EngineKind::Pread | EngineKind::Stream => Ok(()),
+            EngineKind::Mmap | EngineKind::Null => Ok(()),
         }
     }
 

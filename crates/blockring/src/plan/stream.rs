@@ -5,10 +5,10 @@ use super::choose::{
     uses_queue,
 };
 use super::shape::NO_ROOM;
-use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, EngineKind, Order, Uring, WORKERS_MAX};
+use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, EngineKind, Order, WORKERS_MAX};
 use crate::error::ErrorKind;
 use crate::pipe::{PIPE_BYTES_MAX, PipeSize};
-use crate::source::Source;
+use crate::source::{Source, SourceKind};
 
 /// Block size of a stream, in bytes: a block stays in the core's own cache between the read and the
 /// consumer. 128 KiB to 1 MiB took the same time for 1 GiB of `cat FILE |` (0.35 to 0.37 s), 64 KiB
@@ -35,7 +35,7 @@ pub(super) struct StreamFacts {
 /// Rejects explicit options that a stream does not support.
 pub(super) fn refuse_explicit(source: &Source, config: &Config) -> Result<(), ErrorKind> {
     let what = match source.kind() {
-        crate::source::SourceKind::File if source.is_pseudo() => {
+        SourceKind::File if source.is_pseudo() => {
             "a pseudo file, whose content the kernel makes up"
         }
         kind if kind.is_seekable() => "a file that is read from its file position to its end",
@@ -91,22 +91,14 @@ pub(super) fn decide_stream(
     };
     let ring = RingPlan {
         engine: EngineKind::Stream,
-        cache: CacheMode::Buffered,
-        block_bytes,
-        depth: 1,
         slots,
         workers,
         worker_slots: slots,
         start,
-        align: 1,
-        order,
-        advise: false,
-        pool_threads: 1,
         consume: io.consume,
-        wait: io.wait,
         huge_pages: config.memory.huge_pages,
-        uring: Uring::default(),
         is_bounded: config.memory.limit_bytes.is_some(),
+        ..RingPlan::one_read(block_bytes, order, config)
     };
     let block_why = match io.block_bytes {
         Some(_) => EXPLICIT,

@@ -16,7 +16,7 @@ use super::threads::Block;
 use super::{Opened, set_priority};
 use crate::config::{Consume, HugePages, Order, Wait};
 use crate::core::extents::IndexedExtent;
-use crate::core::pump::{Delivered, Job, Pump, RawBlock, Shape, Sink};
+use crate::core::pump::{Delivered, Pump, RawBlock, RunContext, Shape, Sink};
 use crate::core::slab::Slab;
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::engine::Engine;
@@ -91,9 +91,9 @@ impl Plan {
             let next = NextPart::new(opened.target(&self.ring));
             let range = self.range.clone().unwrap_or(source.start()..len);
             let range = range.start.min(len)..range.end.min(len);
-            let (job, slab) = (self.job(&next), slab(READ_BYTES_MAX)?);
+            let (context, slab) = (self.context(&next), slab(READ_BYTES_MAX)?);
             let mut engine = PreadEngine;
-            let pump = pump(&job, &mut engine, &slab, READ_BYTES_MAX);
+            let pump = pump(&context, &mut engine, &slab, READ_BYTES_MAX);
             let mut search = Search::new(pump, &next, READ_BYTES_MAX, &mut each);
             let result = search.run(Goal::All, range).map(drop);
             bad_bytes = search.bad_bytes;
@@ -130,8 +130,8 @@ fn narrow_with(
     };
     let recording = Recording::new(false, None);
     let next = NextPart::new(*target);
-    let job = Job { supply: &next, rate_limit: None, recording: &recording };
-    let (pump, mut ignore) = (pump(&job, engine, &slab, block_bytes), |_: Scanned<'_>| Ok(()));
+    let context = RunContext { supply: &next, rate_limit: None, recording: &recording };
+    let (pump, mut ignore) = (pump(&context, engine, &slab, block_bytes), |_: Scanned<'_>| Ok(()));
     let mut search = Search::new(pump, &next, block_bytes, &mut ignore);
     let first = match search.run(Goal::First, failed) {
         Err(_) => return within(Precision::Request, error),
@@ -160,14 +160,14 @@ fn slab(block_bytes: u32) -> Result<Slab, ErrorKind> {
 }
 
 fn pump<'s>(
-    job: &'s Job<'s>,
+    context: &'s RunContext<'s>,
     engine: &'s mut dyn Engine,
     slab: &'s Slab,
     block_bytes: u32,
 ) -> Pump<'s> {
     let (order, consume, wait) = (Order::InOrder, Consume::Each, Wait::Sleep);
     let shape = Shape { slots: 1, depth: 1, block_bytes, order, consume, wait };
-    Pump::new(job, engine, Some(slab), shape)
+    Pump::new(context, engine, Some(slab), shape)
 }
 
 /// The supply of a search: the part to read next.

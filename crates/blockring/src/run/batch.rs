@@ -10,11 +10,11 @@ use std::ops::Range;
 use super::reader::Reader;
 use super::{Opened, set_priority};
 use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, SLOT_ALIGN_BYTES};
-use crate::core::extents::{self, Extents};
+use crate::core::extents::{Extents, IndexedExtent};
 use crate::core::pump::{Delivered, RawBlock, Sink};
 use crate::core::supply::FileSupply;
 use crate::error::{Error, ErrorKind};
-use crate::plan::{Plan, PlanKind, RingPlan, RunOptions, with_fallback};
+use crate::plan::{Plan, PlanKind, RingPlan, RunOptions};
 use crate::source::Source;
 use crate::source::advise::AdviceGuard;
 
@@ -181,20 +181,16 @@ impl<'s> BatchReader<'s> {
     fn read(&mut self, extents: &[Extent]) -> Result<Batch, ErrorKind> {
         let mut batch = Batch::new(extents, self.opened.source.len().unwrap_or(0))?;
         let mut wanted = batch.wanted();
-        let mut joins = true;
-        while !wanted.is_empty() {
-            let pieces = self.cut(extents, wanted, joins);
-            // Extents that were joined with a failed one are read once more, individually.
-            wanted = self.read_pieces(&pieces, extents, &mut batch)?;
-            joins = false;
-        }
-        Ok(batch)
-    }
-
-    fn cut(&self, extents: &[Extent], wanted: Vec<usize>, joins: bool) -> Pieces {
         let align = u64::from(self.ring.align);
         let most = u64::from(self.piece_bytes_max).next_multiple_of(align);
-        Pieces::of(extents, wanted, Cut { align, most, joins })
+        let mut cut = Cut { align, most, joins: true };
+        while !wanted.is_empty() {
+            let pieces = Pieces::of(extents, wanted, cut);
+            // Extents that were joined with a failed one are read once more, individually.
+            wanted = self.read_pieces(&pieces, extents, &mut batch)?;
+            cut.joins = false;
+        }
+        Ok(batch)
     }
 
     /// Reads the pieces. Returns the extents that failed together with others.
@@ -212,18 +208,15 @@ impl<'s> BatchReader<'s> {
         }
         let target = self.opened.target(&self.ring);
         let supply = FileSupply { target, extents: Extents::of_list(pieces.list.clone()) };
-        let job = self.plan.job(&supply);
+        let context = self.plan.context(&supply);
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => {
-                let room = self.config.slots_max(self.ring.block_bytes);
-                let slots = self.ring.slots.min(room.max(1));
-                let may_fall_back = self.plan.may_fall_back();
-                with_fallback(
-                    &mut self.ring,
-                    || may_fall_back,
-                    |ring| Reader::new(&job, ring, slots, false),
-                )?
+                let room = self.config.slots_max(self.ring.block_bytes).max(1);
+                let mut ring = RingPlan { slots: self.ring.slots.min(room), ..self.ring.clone() };
+                let reader = self.plan.new_reader(&context, &mut ring)?;
+                self.ring.engine = ring.engine;
+                reader
             }
         };
         let is_buffered = self.ring.cache == CacheMode::Buffered;
@@ -232,7 +225,7 @@ impl<'s> BatchReader<'s> {
         let sink = Scatter { extents, pieces, batch, again: &mut again };
         plan.recording.time(self.opened.source.path(), || {
             let _priority = set_priority(plan.io_priority)?;
-            reader.pump(&job, ring, Order::AnyOrder, || sink)
+            reader.pump(&context, ring, Order::AnyOrder, || sink)
         })?;
         // Not after an error, because requests may still be in flight.
         self.reader = Some(reader);
@@ -265,7 +258,7 @@ impl Plan {
 /// The reads of a batch.
 struct Pieces {
     /// The `index` of each is its index in `members`.
-    list: Vec<extents::IndexedExtent>,
+    list: Vec<IndexedExtent>,
     /// For each piece, the extents that overlap it, as indexes of `sorted`.
     members: Vec<Range<usize>>,
     /// Indexes of extents, sorted by offset.
@@ -285,9 +278,8 @@ struct Cut {
 impl Pieces {
     /// Sorts, joins and cuts the extents with the indexes `wanted`.
     fn of(extents: &[Extent], wanted: Vec<usize>, cut: Cut) -> Pieces {
-        let mut sorted = wanted;
-        sorted.sort_by_key(|index| extents[*index].offset);
-        let mut pieces = Pieces { list: Vec::new(), members: Vec::new(), sorted };
+        let mut pieces = Pieces { list: Vec::new(), members: Vec::new(), sorted: wanted };
+        pieces.sorted.sort_by_key(|index| extents[*index].offset);
         let mut open: Option<(Range<u64>, Range<usize>)> = None;
         for place in 0..pieces.sorted.len() {
             let Extent { offset, len } = extents[pieces.sorted[place]];
@@ -318,7 +310,7 @@ impl Pieces {
         while start < range.end {
             let end = range.end.min(start + cut.most);
             let (index, len) = (self.list.len() as u64, (end - start) as u32);
-            self.list.push(extents::IndexedExtent { index, offset: start, len });
+            self.list.push(IndexedExtent { index, offset: start, len });
             self.members.push(members.clone());
             start = end;
         }
@@ -342,7 +334,7 @@ struct Scatter<'a> {
 fn parts<'a>(
     extents: &'a [Extent],
     pieces: &'a Pieces,
-    piece: extents::IndexedExtent,
+    piece: IndexedExtent,
 ) -> impl Iterator<Item = (usize, Range<u64>)> + 'a {
     let piece_end = piece.offset + u64::from(piece.len);
     let members = pieces.members[piece.index as usize].clone();
@@ -367,7 +359,7 @@ impl Sink for Scatter<'_> {
         Ok(Delivered::Consumed)
     }
 
-    fn failed(&mut self, piece: extents::IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
+    fn failed(&mut self, piece: IndexedExtent, error: ErrorKind) -> Result<(), ErrorKind> {
         if self.pieces.members[piece.index as usize].len() > 1 {
             self.again.extend(parts(self.extents, self.pieces, piece).map(|(index, _)| index));
             return Ok(());

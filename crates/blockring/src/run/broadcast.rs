@@ -13,7 +13,7 @@ use super::not_started;
 use super::reader::Reader;
 use super::threads::Block;
 use crate::config::{Order, Wait};
-use crate::core::pump::{Delivered, Job, RawBlock, Sink};
+use crate::core::pump::{Delivered, RawBlock, RunContext, Sink};
 use crate::engine::Waker;
 use crate::error::{BoxError, ErrorKind};
 use crate::observe::stats::WaitFor;
@@ -44,25 +44,25 @@ impl Consumer<'_> {
     }
 }
 
-/// Passes every block of `job` to each of `consumers`, on their own threads. If one of those cannot
+/// Passes every block of `run` to each of `consumers`, on their own threads. If one of those cannot
 /// be started, nothing is read.
 pub(super) fn on_threads(
-    job: &Job<'_>,
+    run: &RunContext<'_>,
     ring: &RingPlan,
     consumers: &mut [Consumer<'_>],
 ) -> Result<(), ErrorKind> {
-    let mut reader = Reader::new(job, ring, ring.slots, true)?;
+    let mut reader = Reader::new(run, ring, ring.slots, true)?;
     let waker = reader.waker();
     let threads: Vec<_> = consumers.iter().map(Consumer::threads).collect();
     let queue = BlockQueue::new(ring.wait == Wait::Spin, &threads);
-    let context = ConsumerContext { job, queue: &queue, waker: waker.as_ref() };
-    context.run(consumers, |sink| reader.pump(job, ring, Order::InOrder, || sink))
+    let context = ConsumerContext { run, queue: &queue, waker: waker.as_ref() };
+    context.run(consumers, |sink| reader.pump(run, ring, Order::InOrder, || sink))
 }
 
 /// State shared by consumer threads.
 #[derive(Clone, Copy)]
 struct ConsumerContext<'a> {
-    job: &'a Job<'a>,
+    run: &'a RunContext<'a>,
     queue: &'a BlockQueue<RawBlock>,
     waker: Option<&'a Waker>,
 }
@@ -82,8 +82,7 @@ impl<'a> ConsumerContext<'a> {
                     Ok(())
                 }
                 Consumer::AnyOrder(count, consume) => (0..(*count).max(1)).try_for_each(|_| {
-                    let consume: &(dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync) = *consume;
-                    threads.push(self.start(scope, threads.len(), consume)?);
+                    threads.push(self.start(scope, threads.len(), &**consume)?);
                     Ok(())
                 }),
             });
@@ -126,7 +125,7 @@ impl<'a> ConsumerContext<'a> {
         mut consume: impl FnMut(Block<'_>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let mut end = EndGuard { context: self, number, failed: true };
-        let mut recorder = self.job.recording.recorder("consumes", 0);
+        let mut recorder = self.run.recording.recorder("consumes", 0);
         loop {
             let start = recorder.start();
             let Some(block) = self.queue.next(number) else { break };
@@ -162,7 +161,7 @@ struct EndGuard<'a> {
 impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         if self.failed {
-            self.context.job.supply.stop();
+            self.context.run.supply.stop();
         }
         if self.context.queue.end(self.number, self.failed) {
             self.context.wake();

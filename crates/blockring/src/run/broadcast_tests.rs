@@ -95,7 +95,7 @@ fn run(case: &Case) -> (Vec<Blocks>, Option<Result<(), ErrorKind>>) {
         Target { fd: std::os::fd::AsFd::as_fd(&null), flags: 0, align: 1, len: case.len as u64 };
     let extents = Extents::new(0..case.len as u64, case.block_bytes);
     let supply = FileSupply { target, extents };
-    let job = Job { supply: &supply, rate_limit: None, recording: &recording };
+    let run = RunContext { supply: &supply, rate_limit: None, recording: &recording };
     let depth = case.depth.min(case.slots);
     let shape = Shape {
         slots: case.slots,
@@ -134,10 +134,10 @@ fn run(case: &Case) -> (Vec<Blocks>, Option<Result<(), ErrorKind>>) {
         .collect();
     let threads: Vec<_> = consumers.iter().map(Consumer::threads).collect();
     let queue = BlockQueue::new(case.spin, &threads);
-    let context = ConsumerContext { job: &job, queue: &queue, waker: None };
+    let context = ConsumerContext { run: &run, queue: &queue, waker: None };
     let result = catch_unwind(AssertUnwindSafe(|| {
         context.run(&mut consumers, |sink| {
-            let mut pump = Pump::new(&job, &mut engine, Some(&slab), shape);
+            let mut pump = Pump::new(&run, &mut engine, Some(&slab), shape);
             // Dropped before the pump, as in `Reader::pump`.
             let mut sink = sink;
             let result = pump.run(&mut sink);

@@ -17,14 +17,14 @@ use super::threads::Block;
 use super::{bad_ranges, refused_direct, set_priority};
 use crate::config::{CacheMode, EngineKind, HugePages, Order};
 use crate::core::extents::IndexedExtent;
-use crate::core::pump::{Delivered, Job, RawBlock, Sink};
+use crate::core::pump::{Delivered, RawBlock, Sink};
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::error::{BoxError, ErrorKind};
 use crate::lock;
 use crate::observe::stats::RunGuard;
-use crate::plan::{BUILT_IN, Files, Plan, PlanKind, RingPlan, with_fallback};
+use crate::plan::{BUILT_IN, Files, Plan, PlanKind, RingPlan};
 use crate::source::file_system::{Storage, file_system};
-use crate::source::{Source, residency};
+use crate::source::{Source, bypass, residency};
 use crate::sys;
 use crate::sys::priority::PriorityGuard;
 
@@ -212,20 +212,19 @@ impl Plan {
         kind: ReaderKind,
         next: impl Fn() -> Option<(Source, T)> + Send + Sync + 'p,
     ) -> FileQueue<'p, T> {
-        let state = FileTable {
-            files: Vec::new(),
-            free: Vec::new(),
-            current: None,
-            pending: VecDeque::new(),
-            is_dry: false,
-            is_stopped: false,
-        };
         FileQueue {
             plan: self,
             kind,
             block_bytes: self.ring_for(kind).block_bytes,
             next: Box::new(next),
-            state: Mutex::new(state),
+            state: Mutex::new(FileTable {
+                files: Vec::new(),
+                free: Vec::new(),
+                current: None,
+                pending: VecDeque::new(),
+                is_dry: false,
+                is_stopped: false,
+            }),
             over: Mutex::default(),
             _run: self.recording.run(Path::new("many files")),
         }
@@ -241,7 +240,7 @@ impl Plan {
         let files = self.files();
         if files.bypass_cache {
             let (name, storage) = file_system(source.file());
-            source.check_bypass(storage, name).map_err(ErrorKind::BypassCache)?;
+            bypass::check(source, storage, name).map_err(ErrorKind::BypassCache)?;
         }
         if kind == ReaderKind::Cached {
             let is_small = source.len().is_some_and(|len| len <= self.small_bytes_max());
@@ -291,8 +290,7 @@ impl<T> FileQueue<'_, T> {
             match opened {
                 Ok(_) if len == 0 => lock(&self.over).push((source, caller, Ok(()))),
                 Ok((flags, align, own)) => {
-                    let (left, failed) = (AtomicU64::new(len), Mutex::default());
-                    let state = caller;
+                    let (left, failed, state) = (AtomicU64::new(len), Mutex::default(), caller);
                     let active = ActiveFile { source, state, own, len, flags, align, left, failed };
                     let active = Some(Arc::new(active));
                     let mut state = self.state();
@@ -435,42 +433,31 @@ impl QueueReader<'_> {
     ) -> Result<(), ErrorKind> {
         let (blocks, slots) = (queue.block_bytes, self.ring.block_bytes);
         assert!(blocks <= slots, "a queue of blocks of {blocks} bytes for a reader of {slots}");
-        let job = self.plan.job(queue);
+        let context = self.plan.context(queue);
         queue.state().is_dry = false;
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
-            None => self.set_up(&job)?,
+            None => self.plan.new_reader(&context, &mut self.ring)?,
         };
         let mut sink = FileSink { queue, block, done };
-        let read = reader.pump(&job, &self.ring, Order::AnyOrder, || &mut sink);
+        let read = reader.pump(&context, &self.ring, Order::AnyOrder, || &mut sink);
         sink.report_over();
-        match read {
-            Ok(()) => self.reader = Some(reader),
-            Err(error) => {
-                // The reader is not reused, because requests may have been in flight.
-                for extent in reader.unconsumed() {
-                    let what = format!("the ring failed while it was read: {error}");
-                    let lost = ErrorKind::read(extent.offset, 0, io::Error::other(what));
-                    let _ = (&mut sink).failed(extent, lost);
-                }
-                return Err(error);
+        if let Err(error) = &read {
+            // The reader is not reused, because requests may have been in flight.
+            for extent in reader.unconsumed() {
+                let what = format!("the ring failed while it was read: {error}");
+                let lost = ErrorKind::read(extent.offset, 0, io::Error::other(what));
+                let _ = (&mut sink).failed(extent, lost);
             }
+        } else {
+            self.reader = Some(reader);
         }
-        Ok(())
+        read
     }
 
     /// Frees its memory until there is something to read.
     pub fn release(&mut self) {
         self.reader = None;
-    }
-
-    fn set_up(&mut self, job: &Job<'_>) -> Result<Reader, ErrorKind> {
-        let may_fall_back = self.plan.may_fall_back();
-        with_fallback(
-            &mut self.ring,
-            || may_fall_back,
-            |ring| Reader::new(job, ring, ring.slots, false),
-        )
     }
 }
 

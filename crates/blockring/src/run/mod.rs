@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::batch::Extent;
 use self::broadcast::Consumer;
+use self::reader::Reader;
 use self::threads::Block;
 use crate::config::{CacheMode, EngineKind, IoPriority, Order};
-use crate::core::extents::{self, Extents};
-use crate::core::pump::Job;
+use crate::core::extents::{Extents, IndexedExtent};
+use crate::core::pump::RunContext;
 use crate::core::supply::{FileSupply, Supply, Target};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::pipe::stream_supply::{Stream, StreamSupply};
@@ -124,7 +125,7 @@ impl Plan {
         if self.ring.order == Order::InOrder {
             return self.in_order(source, &consume);
         }
-        self.run(source, None, None, |job, ring| threads::any_order(job, ring, &consume))
+        self.run(source, None, None, |context, ring| threads::any_order(context, ring, &consume))
     }
 
     /// Reads `source` once and passes each block to every consumer: at the same time, on their own
@@ -143,19 +144,19 @@ impl Plan {
     ///
     /// If a consumer panics; requests in flight end first.
     pub fn broadcast(&self, source: &Source, consumers: &mut [Consumer<'_>]) -> Result<(), Error> {
-        self.run(source, None, None, |job, ring| {
+        self.run(source, None, None, |context, ring| {
             // Worker threads that start later, in any order, cannot be used here.
             let at_once = ring.order == Order::InOrder || ring.start == Start::Explicit;
             // Without consumers, no thread would return blocks.
             if ring.workers > 0 && at_once && !consumers.is_empty() {
-                match broadcast::on_threads(job, ring, consumers) {
+                match broadcast::on_threads(context, ring, consumers) {
                     // No thread, and nothing has been read: this thread can do all the work.
                     Err(ErrorKind::Resource { .. })
-                        if ring.start != Start::Explicit && job.supply.is_untouched() => {}
+                        if ring.start != Start::Explicit && context.supply.is_untouched() => {}
                     result => return result,
                 }
             }
-            threads::in_order(job, ring, &mut |block| {
+            threads::in_order(context, ring, &mut |block| {
                 consumers.iter_mut().try_for_each(|consumer| consumer.consume(block))
             })
         })
@@ -184,8 +185,8 @@ impl Plan {
             "only a stream in any order has a tee"
         );
         let consumed = AtomicU64::new(0);
-        let result = self.run(source, None, Some(tee), |job, ring| {
-            threads::any_order(job, ring, &|block| {
+        let result = self.run(source, None, Some(tee), |context, ring| {
+            threads::any_order(context, ring, &|block| {
                 consume(block)?;
                 consumed.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
                 Ok(())
@@ -234,20 +235,22 @@ impl Plan {
         let checked = extents.iter().try_for_each(|extent| self.check_extent(source, extent));
         checked.map_err(|kind| Error::new(source.path(), kind))?;
         let list = extents.iter().enumerate().filter(|(_, extent)| extent.len > 0);
-        let list = list.map(|(index, Extent { offset, len })| extents::IndexedExtent {
+        let list = list.map(|(index, &Extent { offset, len })| IndexedExtent {
             index: index as u64,
-            offset: *offset,
-            len: *len,
+            offset,
+            len,
         });
         let list = Extents::of_list(list.collect());
-        self.run(source, Some(list), None, |job, ring| threads::any_order(job, ring, &consume))
+        self.run(source, Some(list), None, |context, ring| {
+            threads::any_order(context, ring, &consume)
+        })
     }
 
     fn check_extent(&self, source: &Source, extent: &Extent) -> Result<(), ErrorKind> {
         let Extent { offset, len } = *extent;
         let end = offset.checked_add(len.into());
-        let what = match source.len() {
-            _ if matches!(self.kind, PlanKind::Stream { .. }) => "the source is not seekable",
+        let is_stream = matches!(self.kind, PlanKind::Stream { .. });
+        let what = match source.len().filter(|_| !is_stream) {
             None => "the source is not seekable",
             _ if self.order() != Order::AnyOrder || self.ring.engine.is_sequential() => {
                 "the plan is for blocks in order"
@@ -272,7 +275,7 @@ impl Plan {
         source: &Source,
         list: Option<Extents>,
         tee: Option<&mut Tee>,
-        run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
+        run: impl FnMut(&RunContext<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), Error> {
         let result = self.recording.time(source.path(), || {
             let _priority = set_priority(self.io_priority)?;
@@ -286,7 +289,7 @@ impl Plan {
         opened: &Opened<'_>,
         list: Option<Extents>,
         tee: Option<&mut Tee>,
-        mut run: impl FnMut(&Job<'_>, &RingPlan) -> Result<(), ErrorKind>,
+        mut run: impl FnMut(&RunContext<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
         let (ring, source, fd) = (&self.ring, opened.source, opened.fd());
         let is_list = list.is_some();
@@ -308,13 +311,13 @@ impl Plan {
             }
             _ => Box::new(FileSupply { target, extents }),
         };
-        let job = self.job(&*supply);
+        let context = self.context(&*supply);
         let _advice = match is_list {
             true => (ring.cache == CacheMode::Buffered).then(|| AdviceGuard::random(fd)),
             false => ring.advise.then(|| AdviceGuard::sequential(fd)),
         };
         let may_fall_back = || self.may_fall_back() && supply.is_untouched();
-        let result = with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&job, ring));
+        let result = with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&context, ring));
         if let PlanKind::Stream { .. } = self.kind {
             // A stream has no length to check, and cannot be read again.
             return result.and_then(|()| source.unchanged());
@@ -336,8 +339,18 @@ impl Plan {
         self.range.as_ref().is_none_or(|range| range.end >= len && range.start <= range.end)
     }
 
-    fn job<'a>(&'a self, supply: &'a dyn Supply) -> Job<'a> {
-        Job { supply, rate_limit: self.rate_limit.as_ref(), recording: &self.recording }
+    fn context<'a>(&'a self, supply: &'a dyn Supply) -> RunContext<'a> {
+        RunContext { supply, rate_limit: self.rate_limit.as_ref(), recording: &self.recording }
+    }
+
+    /// Creates a reader for this thread.
+    fn new_reader(
+        &self,
+        context: &RunContext<'_>,
+        ring: &mut RingPlan,
+    ) -> Result<Reader, ErrorKind> {
+        let make = |ring: &RingPlan| Reader::new(context, ring, ring.slots, false);
+        with_fallback(ring, || self.may_fall_back(), make)
     }
 
     /// Whether another engine may replace the plan's: not if it is explicit, or if an option of

@@ -2,7 +2,7 @@
 
 use crate::config::Order;
 use crate::core::extents::IndexedExtent;
-use crate::core::pump::{Job, Pump, Shape, Sink};
+use crate::core::pump::{Pump, RunContext, Shape, Sink};
 use crate::core::slab::Slab;
 use crate::engine::{self, Engine, Setup, Waker};
 use crate::error::ErrorKind;
@@ -20,7 +20,7 @@ pub(super) struct Reader {
 impl Reader {
     /// `wakes`: whether another thread returns slots.
     pub(super) fn new(
-        job: &Job<'_>,
+        context: &RunContext<'_>,
         ring: &RingPlan,
         slots: u32,
         wakes: bool,
@@ -34,7 +34,7 @@ impl Reader {
             depth,
             slots,
             slab: slab.as_ref().map(Slab::as_iovec),
-            file: job.supply.sole_fd(),
+            file: context.supply.sole_fd(),
             wakes,
             pool_threads: ring.pool_threads,
             uring: ring.uring,
@@ -49,10 +49,10 @@ impl Reader {
         self.engine.waker()
     }
 
-    /// Pumps the extents of `job` into the sink created by `sink`.
+    /// Pumps the extents of `context` into the sink created by `sink`.
     pub(super) fn pump<S: Sink>(
         &mut self,
-        job: &Job<'_>,
+        context: &RunContext<'_>,
         ring: &RingPlan,
         order: Order,
         sink: impl FnOnce() -> S,
@@ -67,7 +67,7 @@ impl Reader {
             wait: ring.wait,
         };
         // Dropped in reverse order: first the sink returns its blocks, then the engine is drained.
-        let mut pump = Pump::new(job, &mut **engine, slab.as_ref(), shape);
+        let mut pump = Pump::new(context, &mut **engine, slab.as_ref(), shape);
         let mut sink = sink();
         let result = pump.run(&mut sink);
         sink.finish(&result);

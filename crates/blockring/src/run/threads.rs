@@ -12,7 +12,7 @@ use std::thread;
 use super::not_started;
 use super::reader::Reader;
 use crate::config::Order;
-use crate::core::pump::{Delivered, Job, RawBlock, Sink};
+use crate::core::pump::{Delivered, RawBlock, RunContext, Sink};
 use crate::core::supply::Supply;
 use crate::error::{BoxError, ErrorKind};
 use crate::lock;
@@ -79,12 +79,12 @@ where
 
 /// In order, on this thread.
 pub(super) fn in_order(
-    job: &Job<'_>,
+    context: &RunContext<'_>,
     ring: &RingPlan,
     consume: &mut dyn FnMut(Block<'_>) -> Result<(), BoxError>,
 ) -> Result<(), ErrorKind> {
-    let sink = || Inline { supply: job.supply, consume, needs_help: || (), ahead: 0 };
-    Reader::new(job, ring, ring.slots, false)?.pump(job, ring, Order::InOrder, sink)
+    let sink = || Inline { supply: context.supply, consume, needs_help: || (), ahead: 0 };
+    Reader::new(context, ring, ring.slots, false)?.pump(context, ring, Order::InOrder, sink)
 }
 
 /// In any order, on up to `ring.workers` threads and one more, each with its own ring.
@@ -94,7 +94,7 @@ pub(super) fn in_order(
 /// rebalances (16 MiB from the page cache took 4.9 ms, and 3.8 ms if all are started by a thread
 /// that then sleeps).
 pub(super) fn any_order(
-    job: &Job<'_>,
+    context: &RunContext<'_>,
     ring: &RingPlan,
     consume: &(dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync),
 ) -> Result<(), ErrorKind> {
@@ -102,12 +102,12 @@ pub(super) fn any_order(
     let caller_reads = !ring.engine.is_synchronous() || !starts_at_once || ring.workers == 0;
     // Created first: if that fails, nothing has been read.
     let first = match caller_reads {
-        true => Some(Reader::new(job, ring, ring.slots, false)?),
+        true => Some(Reader::new(context, ring, ring.slots, false)?),
         false => None,
     };
     let failed = Mutex::new(None);
     let fail = |error| {
-        job.supply.stop();
+        context.supply.stop();
         lock(&failed).get_or_insert(error);
     };
     let missing = Mutex::new(None);
@@ -117,13 +117,13 @@ pub(super) fn any_order(
         _ => *lock(&missing) = Some(error),
     };
     let work = |mut reader: Reader, needs_help: &mut dyn FnMut()| {
-        let _guard = StopOnPanic(job.supply);
-        let sink = || Inline { supply: job.supply, consume, needs_help, ahead: 0 };
-        if let Err(error) = reader.pump(job, ring, Order::AnyOrder, sink) {
+        let _guard = StopOnPanic(context.supply);
+        let sink = || Inline { supply: context.supply, consume, needs_help, ahead: 0 };
+        if let Err(error) = reader.pump(context, ring, Order::AnyOrder, sink) {
             fail(error);
         }
     };
-    let start = || match Reader::new(job, ring, ring.worker_slots, false) {
+    let start = || match Reader::new(context, ring, ring.worker_slots, false) {
         Ok(reader) => work(reader, &mut || ()),
         Err(error) => miss(error),
     };
@@ -131,7 +131,7 @@ pub(super) fn any_order(
         let threads = ring.workers + u32::from(!caller_reads);
         let mut workers = Vec::new();
         let mut spawn = || {
-            if workers.len() as u32 == threads || job.supply.left() == 0 {
+            if workers.len() as u32 == threads || context.supply.left() == 0 {
                 return;
             }
             match thread::Builder::new().name("blockring".to_owned()).spawn_scoped(scope, start) {
@@ -154,7 +154,7 @@ pub(super) fn any_order(
                 panic::resume_unwind(payload);
             }
         }
-        if job.supply.is_untouched() {
+        if context.supply.is_untouched() {
             // No thread could be started: read on this one.
             start();
         }
@@ -164,7 +164,7 @@ pub(super) fn any_order(
     match (failed, missing) {
         (Some(error), _) => Err(error),
         // There was no thread to read the rest.
-        (None, Some(error)) if job.supply.left() > 0 => Err(error),
+        (None, Some(error)) if context.supply.left() > 0 => Err(error),
         (None, _) => Ok(()),
     }
 }

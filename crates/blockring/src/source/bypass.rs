@@ -109,8 +109,8 @@ fn btrfs(file: &File) -> Result<(), String> {
     let mut bad = None;
     let looked = sys::for_each_extent(file, |extent: FileExtent| {
         bad = match () {
-            () if extent.is_encoded() => Some("compressed"),
-            () if extent.is_inline() => Some("in the metadata"),
+            () if extent.has(FileExtent::ENCODED) => Some("compressed"),
+            () if extent.has(FileExtent::INLINE) => Some("in the metadata"),
             () => None,
         };
         bad.is_none()

@@ -4,9 +4,8 @@
 //! only when there is a choice to make.
 
 pub(crate) mod advise;
-mod bypass;
+pub(crate) mod bypass;
 mod device;
-mod direct;
 pub(crate) mod facts;
 pub(crate) mod file_system;
 pub(crate) mod fingerprint;
@@ -133,37 +132,32 @@ impl Source {
     }
 
     fn new(file: File, name: &Path) -> Result<Source, Error> {
-        let path = name.to_owned();
-        let fail = |operation| {
-            let path = path.clone();
-            move |error| Error::new(&path, ErrorKind::Inspect { operation, error })
-        };
+        let fail =
+            |operation| move |error| Error::new(name, ErrorKind::Inspect { operation, error });
         let stat = rustix::fs::fstat(&file).map_err(io::Error::from).map_err(fail("fstat"))?;
-        let file_type = FileType::from_raw_mode(stat.st_mode);
-        let mut len = 0;
-        let mut device = stat.st_dev;
-        let kind = if file_type.is_file() {
-            len = stat.st_size as u64;
-            SourceKind::File
-        } else if file_type.is_dir() {
-            let error = io::Error::from_raw_os_error(libc::EISDIR);
-            return Err(Error::new(&path, ErrorKind::Open(error)));
-        } else if file_type.is_block_device() {
-            len = sys::block_device_bytes(&file).map_err(fail("ioctl BLKGETSIZE64"))?;
-            device = stat.st_rdev;
-            SourceKind::BlockDevice
-        } else if file_type.is_fifo() {
-            SourceKind::Pipe
-        } else if file_type.is_socket() {
-            SourceKind::Socket
-        } else if rustix::termios::isatty(&file) {
-            SourceKind::Terminal
-        } else {
-            SourceKind::CharDevice
+        let (mut len, mut device) = (0, stat.st_dev);
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {
+                len = stat.st_size as u64;
+                SourceKind::File
+            }
+            FileType::Directory => {
+                let error = io::Error::from_raw_os_error(libc::EISDIR);
+                return Err(Error::new(name, ErrorKind::Open(error)));
+            }
+            FileType::BlockDevice => {
+                len = sys::block_device_bytes(&file).map_err(fail("ioctl BLKGETSIZE64"))?;
+                device = stat.st_rdev;
+                SourceKind::BlockDevice
+            }
+            FileType::Fifo => SourceKind::Pipe,
+            FileType::Socket => SourceKind::Socket,
+            _ if rustix::termios::isatty(&file) => SourceKind::Terminal,
+            _ => SourceKind::CharDevice,
         };
         Ok(Source {
             file,
-            path,
+            path: name.to_owned(),
             kind,
             len,
             device,
@@ -361,11 +355,6 @@ impl Source {
                 Some(set.map_err(Into::into))
             }
         }
-    }
-
-    /// Checks that its direct reads reach its device.
-    pub(crate) fn check_bypass(&self, storage: Storage, file_system: &str) -> Result<(), String> {
-        bypass::check(self, storage, file_system)
     }
 
     /// Whether reads of its own open file description are direct.

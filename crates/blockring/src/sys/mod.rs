@@ -159,21 +159,15 @@ pub(crate) struct FileExtent {
 }
 
 impl FileExtent {
-    /// Whether it is compressed or encrypted.
-    pub(crate) fn is_encoded(&self) -> bool {
-        const FIEMAP_EXTENT_ENCODED: u32 = 0x8;
-        self.flags & FIEMAP_EXTENT_ENCODED != 0
-    }
+    const LAST: u32 = 0x1;
+    /// It is compressed or encrypted.
+    pub(crate) const ENCODED: u32 = 0x8;
+    /// It is part of the file system's metadata.
+    pub(crate) const INLINE: u32 = 0x200;
 
-    /// Whether it is part of the file system's metadata.
-    pub(crate) fn is_inline(&self) -> bool {
-        const FIEMAP_EXTENT_DATA_INLINE: u32 = 0x200;
-        self.flags & FIEMAP_EXTENT_DATA_INLINE != 0
-    }
-
-    fn is_last(&self) -> bool {
-        const FIEMAP_EXTENT_LAST: u32 = 0x1;
-        self.flags & FIEMAP_EXTENT_LAST != 0
+    /// Whether a flag is set.
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
     }
 }
 
@@ -225,7 +219,7 @@ pub(crate) fn for_each_extent(
         let extents = &map.extents[..map.mapped.min(64) as usize];
         let more = extents.iter().all(|extent| visit(*extent));
         match extents.last() {
-            Some(last) if more && !last.is_last() => {
+            Some(last) if more && !last.has(FileExtent::LAST) => {
                 // Without progress, the loop would be endless.
                 match last.logical.checked_add(last.len) {
                     Some(end) if end > start => start = end,
