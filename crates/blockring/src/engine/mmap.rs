@@ -63,7 +63,12 @@ impl MmapEngine {
         }
         let page_bytes = rustix::param::page_size();
         if let Some(Err(error)) = setup.file.map(|file| Map::new(file, 0, page_bytes)) {
-            return Err(unmappable(&error));
+            // Files of FUSE servers that handle every read themselves have no pages to map.
+            let why = match error.raw_os_error() {
+                Some(libc::ENODEV) => " (ENODEV): its file system keeps no pages of it".to_owned(),
+                _ => format!(": {error}"),
+            };
+            return Err(format!("this file cannot be mapped{why}; use another engine"));
         }
         Ok(MmapEngine {
             windows: (0..setup.slots).map(|_| None).collect(),
@@ -89,19 +94,6 @@ impl MmapEngine {
         let bytes = map.start.wrapping_add(skip as usize);
         self.windows[read.slot as usize] = Some(Window { bytes, guard, _map: map });
         Ok(())
-    }
-}
-
-/// Returns why this engine cannot read a file at all: files of FUSE servers that handle every read
-/// themselves have no pages that could be mapped.
-fn unmappable(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::ENODEV) => {
-            "this file cannot be mapped (ENODEV): its file system keeps no pages of it; use another \
-             engine"
-                .to_owned()
-        }
-        _ => format!("this file cannot be mapped: {error}; use another engine"),
     }
 }
 

@@ -65,6 +65,8 @@ fn a_trace_is_json_with_a_row_for_each_slot() {
         let start = recorder.start();
         recorder.consumed(start, 10, true);
         recorder.freed(1, 4096, start);
+        // The slot of a failed read, which no consumer got.
+        recorder.freed(0, 8192, StartTime::default());
         recorder.waited(WaitFor::Read, start);
     });
     trace.finish().unwrap();

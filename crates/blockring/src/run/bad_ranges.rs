@@ -310,13 +310,14 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Searches a range from `start` of which `failed` was not read, but the bytes before it.
+    /// Searches a range from `start`, of which only the bytes before `failed` were read.
     fn failed(&mut self, start: u64, failed: Range<u64>) -> Result<bool, ErrorKind> {
+        let mut found = false;
         if start < failed.start && self.goal == Goal::All {
-            // The bytes before it are read once more, as a separate part.
-            self.part(start..failed.start)?;
+            // They are read once more, as a separate part.
+            found = self.part(start..failed.start)?;
         }
-        self.bad(failed)
+        Ok(self.bad(failed)? || found)
     }
 
     /// Searches a bad range: halves it, unless it is one unit.

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::panic;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 
 use super::not_started;
@@ -159,9 +159,7 @@ pub(super) fn any_order(
             start();
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let missing = missing.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match (failed, missing) {
+    match (lock(&failed).take(), lock(&missing).take()) {
         (Some(error), _) => Err(error),
         // There was no thread to read the rest.
         (None, Some(error)) if context.supply.left() > 0 => Err(error),
