@@ -1,6 +1,7 @@
 //! Many files: walking trees, hashing files in parallel, and digests of whole trees.
 
 mod address_space;
+mod descriptors;
 mod long_path;
 mod scheduler;
 mod tree_digest;
@@ -15,7 +16,3 @@ pub use self::{
     },
     tree_digest::{Node, TreeDigest},
 };
-
-/// File descriptors of the process other than files to hash and directories: standard streams,
-/// eventfds, a list.
-const OTHER_DESCRIPTORS: u64 = 8;

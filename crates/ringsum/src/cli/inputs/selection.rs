@@ -19,6 +19,7 @@ use crate::cli::args::Args;
 use crate::cli::args::values::{GLOB_BYTES_MAX, Pattern};
 
 /// The globs of one option: some match names, others paths relative to the root of the tree.
+#[derive(Debug)]
 struct Globs {
     names: GlobSet,
     paths: GlobSet,
@@ -46,6 +47,7 @@ impl Globs {
 }
 
 /// `--include`, `--exclude` and `--gitignore`, for one tree.
+#[derive(Debug)]
 pub(crate) struct Selection {
     include: Option<Globs>,
     exclude: Option<Globs>,
@@ -95,7 +97,7 @@ impl Select for Selection {
 const RULES_BYTES_MAX: u64 = 1 << 20;
 
 /// The `.gitignore` rules of a tree, by directory.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Rules(RwLock<HashMap<Vec<u8>, Arc<Gitignore>>>);
 
 impl Rules {

@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use blockring::Source;
+use blockring::{CacheMode, Source};
 
 use super::device::{Batch, DeviceQueue, descriptors, descriptors_are_few};
 use super::dispatch::Run;
-use super::job::{ActiveJob, OpenMode, finish_all, finish_opened, open};
+use super::job::{ActiveJob, finish_all, finish_opened, open};
 use super::{Hashed, threads};
 use crate::hash::digest_source;
 
@@ -140,7 +140,7 @@ fn hash_all_empty<T: Send>(run: &Run<'_, T>, batch: Batch<T>) {
         if run.is_stopped() {
             return;
         }
-        let Some((job, source)) = open(run, job, OpenMode::Buffered) else { continue };
+        let Some((job, source)) = open(run, job, CacheMode::Buffered) else { continue };
         let result = match source.is_pseudo() {
             true => (run.options.hash_one)(job.job()),
             false => {

@@ -8,7 +8,6 @@ use super::job::{ActiveJob, hash_separately};
 use super::memory_shares::DeviceShare;
 use super::queue::Queue;
 use super::worker_pool::WorkerPool;
-use crate::files::OTHER_DESCRIPTORS;
 
 /// With fewer descriptors, one thread does all work. (With 16 descriptors, 16 threads with a ring
 /// each ran out of attempts to open a file in one of four runs.)
@@ -35,14 +34,6 @@ pub(super) enum LargeJob<T> {
 impl<T> DeviceQueue<T> {
     pub(super) fn new(share: DeviceShare) -> DeviceQueue<T> {
         DeviceQueue { share, batches: Queue::default(), large: Queue::default() }
-    }
-
-    pub(super) fn push(&self, batch: Batch<T>) {
-        self.batches.push(batch);
-    }
-
-    pub(super) fn close(&self) {
-        self.batches.close();
     }
 
     /// Whether its threads will soon run out of work.
@@ -100,6 +91,5 @@ pub(super) fn descriptors_are_few() -> bool {
 
 /// Descriptors for files and rings: a quarter of the process's limit. Half of it is for walks.
 pub(super) fn descriptors() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS) / 4
+    crate::files::descriptors::limit() / 4
 }

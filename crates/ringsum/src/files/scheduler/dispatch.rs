@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
 use super::device::{self, DeviceQueue};
@@ -13,6 +12,7 @@ use super::reorder_buffer::ReorderBuffer;
 use super::retry_queue::RetryQueue;
 use super::threads::spawn;
 use super::{FilesOptions, Job, Outcome, Watch};
+use crate::files::descriptors::Shortage;
 use crate::{Algorithms, Options};
 
 /// Most files sorted together. A tree that was written in one go lies on the device in the order of
@@ -27,8 +27,7 @@ pub(super) struct Run<'a, T> {
     pub(super) options: &'a FilesOptions<'a, T>,
     buffer: ReorderBuffer<'a, T>,
     pub(super) retries: RetryQueue<T>,
-    /// A thread ran out of attempts to get a descriptor, and none has been opened since.
-    starved: AtomicBool,
+    pub(super) shortage: Shortage,
     /// The threads that a test refuses to start.
     #[cfg(test)]
     pub(super) refusals: Option<super::tests::Refusals>,
@@ -53,19 +52,10 @@ impl<'a, T: Send> Run<'a, T> {
             options,
             buffer: ReorderBuffer::new(options.unordered, unreported_bytes, report),
             retries: RetryQueue::default(),
-            starved: AtomicBool::new(false),
+            shortage: Shortage::default(),
             #[cfg(test)]
             refusals: None,
         }
-    }
-
-    /// Whether a thread ran out of attempts to get a descriptor, and none has been opened since.
-    pub(super) fn is_starved(&self) -> bool {
-        self.starved.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_starved(&self, is_starved: bool) {
-        self.starved.store(is_starved, Ordering::Relaxed);
     }
 
     /// Runs until every job is reported.
@@ -135,7 +125,7 @@ impl<'a, T: Send> Run<'a, T> {
         }
         for window in &mut windows {
             window.flush(self);
-            window.queue.close();
+            window.queue.batches.close();
         }
         number
     }
@@ -216,7 +206,7 @@ impl<T: Send> Window<T> {
                 return;
             }
             match self.has_thread {
-                true => self.queue.push(batch),
+                true => self.queue.batches.push(batch),
                 // No thread could be started: hash on this one.
                 false => batch.into_iter().for_each(|job| hash_separately(run, job)),
             }

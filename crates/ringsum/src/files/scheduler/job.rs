@@ -1,17 +1,13 @@
 //! A dispatched job: opening its file, finishing it, or queuing it for a retry.
 
-use std::thread;
-use std::time::Duration;
-
-use blockring::Source;
+use blockring::{CacheMode, Source};
 
 use super::cached::cached_hash;
 use super::dispatch::Run;
 use super::{Failure, Hashed, Job, Outcome, Progress};
 
-/// Delay between attempts to open a file when descriptors are exhausted, and most attempts.
-const SCARCE_WAIT: Duration = Duration::from_millis(10);
-const SCARCE_WAITS_MAX: u32 = 500;
+/// Most attempts to open a file when descriptors are exhausted, 10 ms apart.
+const ATTEMPTS_MAX: u32 = 500;
 
 /// A job that has been dispatched. (Boxed: it passes through many queues.)
 pub(super) struct ActiveJob<T> {
@@ -91,45 +87,19 @@ pub(super) fn finish_all<T: Send>(
     run.finish(jobs);
 }
 
-/// How to open a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OpenMode {
-    Buffered,
-    Direct,
-}
-
 /// Opens the file of a job, or finishes the job if that fails.
 pub(super) fn open<T: Send>(
     run: &Run<'_, T>,
     job: ActiveJob<T>,
-    mode: OpenMode,
+    mode: CacheMode,
 ) -> Option<(ActiveJob<T>, Source)> {
     let Some(file) = &job.job().file else { return None };
-    let mut waits = 0;
-    let opened = loop {
-        let opened = match mode {
-            OpenMode::Direct => file.open_direct(),
-            OpenMode::Buffered => file.open(),
-        };
-        match opened {
-            // Other threads will close their files.
-            Err(failure)
-                if failure.is_out_of_descriptors()
-                    && waits < SCARCE_WAITS_MAX
-                    && !run.is_starved() =>
-            {
-                waits += 1;
-                thread::sleep(SCARCE_WAIT);
-            }
-            opened => break opened,
-        }
+    let open = || match mode {
+        CacheMode::Direct => file.open_direct(),
+        _ => file.open(),
     };
-    match &opened {
-        // Later files need not wait as long.
-        Err(failure) if failure.is_out_of_descriptors() => run.set_starved(true),
-        Ok(_) if run.is_starved() => run.set_starved(false),
-        _ => {}
-    }
+    let is_exhausted = Failure::is_out_of_descriptors;
+    let opened = run.shortage.wait(ATTEMPTS_MAX, || run.is_stopped(), is_exhausted, open);
     match opened {
         Ok(source) => Some((job, source)),
         Err(failure) => {

@@ -33,10 +33,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use blockring::{Change, Config, ErrorKind, Fingerprint, Plan, Source, SourceKind};
-use rustix::io::Errno;
 
 use self::dispatch::Run;
 use self::input::{InputFile, Location};
+use crate::files::descriptors;
 use crate::hash::tree::is_subtree_size;
 use crate::{Algorithms, BadRanges, Digest, Digests, Error, Options, TreeError, lock};
 
@@ -181,8 +181,7 @@ impl Failure {
 
     /// Whether descriptors were exhausted, so that waiting may help.
     fn is_out_of_descriptors(&self) -> bool {
-        let Failure::Open(error) = self else { return false };
-        matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+        matches!(self, Failure::Open(error) if descriptors::is_exhausted(error))
     }
 }
 

@@ -12,7 +12,7 @@ use blockring::{
 use super::cached::without_cached;
 use super::device::{Batch, LargeJob};
 use super::file_state::FileState;
-use super::job::{ActiveJob, OpenMode, finish_opened, hash_separately, open};
+use super::job::{ActiveJob, finish_opened, hash_separately, open};
 use super::short_files::ShortFiles;
 use super::worker_pool::WorkerPool;
 use super::{Failure, Hashed, Progress, lock};
@@ -141,13 +141,10 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         self.read_open();
     }
 
-    fn open_mode(&self) -> OpenMode {
+    fn open_mode(&self) -> CacheMode {
         // (Rechecked every `STREAK_CHECK` files.)
         let expects_cold = self.cold >= STREAK_MIN && !self.cold.is_multiple_of(STREAK_CHECK);
-        match expects_cold && self.pool.plan.open_mode() == CacheMode::Direct {
-            true => OpenMode::Direct,
-            false => OpenMode::Buffered,
-        }
+        if expects_cold { self.pool.plan.open_mode() } else { CacheMode::Buffered }
     }
 
     /// Decides how a file is read.

@@ -10,12 +10,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
-use blockring::{FileQueue, Plan, ReaderKind, Source};
+use blockring::{CacheMode, FileQueue, Plan, ReaderKind, Source};
 
 use super::device::{Batch, DeviceQueue, LargeJob, descriptors, descriptors_are_few};
 use super::dispatch::Run;
 use super::file_state::FileState;
-use super::job::{OpenMode, hash_separately, open};
+use super::job::{hash_separately, open};
 use super::threads::{ThreadCount, start};
 use super::worker::Worker;
 
@@ -180,7 +180,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
     while !run.is_stopped()
         && let Some(job) = queue.next_large()
     {
-        let Some((job, source)) = open(run, job, OpenMode::Buffered) else { continue };
+        let Some((job, source)) = open(run, job, CacheMode::Buffered) else { continue };
         if source.len() >= Some(HUGE_BYTES_MIN) {
             (1..threads).for_each(|_| queue.large.push(LargeJob::Help));
         }

@@ -1,32 +1,27 @@
 //! Directory read-ahead: which directory is read next, by which thread, and the outcome.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::directory::{Directory, Handle, no_directory_now, open_directory};
-use super::listing::{EntryRecord, Key, Listing, Reading, Type};
+use super::listing::{EntryRecord, Key, Listing, Reading};
 use super::{Entry, Kind, Name, WalkOptions, lock};
+use crate::files::descriptors::{Shortage, is_exhausted};
 
 /// Size of the `getdents` buffer of each thread. One directory of 200,000 files, warm ext4, two
 /// CPUs: 111 to 140 ms with 32 KiB; 107 to 112 ms with 64 KiB, 256 KiB and 1 MiB.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
-/// Delay between attempts to open a directory when descriptors are exhausted, and most attempts.
-const SCARCE: Duration = Duration::from_millis(10);
-const SCARCE_MAX: u32 = 200;
-
-fn is_scarcity(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
+/// Most attempts to open a directory when descriptors are exhausted, 10 ms apart.
+const ATTEMPTS_MAX: u32 = 200;
 
 /// Memory of a listed directory besides its entries, in bytes.
 const DIRECTORY_BYTES: usize = 256;
@@ -42,24 +37,19 @@ pub(super) struct Listed {
 impl Listed {
     pub(super) fn entry(&self, record: &EntryRecord, failure: Option<io::Error>) -> Entry {
         let extra = self.listing.extra(record);
-        let kind = match record.kind {
-            _ if failure.is_some() => Type::Failed,
-            kind => kind,
-        };
-        let kind = match kind {
-            Type::File => Kind::File,
-            Type::Directory => Kind::Directory,
-            Type::Symlink => Kind::Symlink,
-            Type::Fifo => Kind::Fifo,
-            Type::Socket => Kind::Socket,
-            Type::BlockDevice => Kind::BlockDevice,
-            Type::CharDevice => Kind::CharDevice,
-            Type::Failed => {
-                Kind::Failed(failure.unwrap_or_else(|| match extra.and_then(|extra| extra.errno) {
-                    Some(errno) => errno.into(),
-                    None => io::Error::other("unknown type of file"),
-                }))
-            }
+        let kind = match (failure, record.kind) {
+            (Some(error), _) => Kind::Failed(error),
+            (_, FileType::RegularFile) => Kind::File,
+            (_, FileType::Directory) => Kind::Directory,
+            (_, FileType::Symlink) => Kind::Symlink,
+            (_, FileType::Fifo) => Kind::Fifo,
+            (_, FileType::Socket) => Kind::Socket,
+            (_, FileType::BlockDevice) => Kind::BlockDevice,
+            (_, FileType::CharacterDevice) => Kind::CharDevice,
+            _ => Kind::Failed(match extra.and_then(|extra| extra.errno) {
+                Some(errno) => errno.into(),
+                None => io::Error::other("unknown type of file"),
+            }),
         };
         Entry {
             directory: Arc::clone(&self.directory),
@@ -105,10 +95,9 @@ pub(super) struct Unread {
 
 #[derive(Default)]
 pub(super) struct WalkState {
-    /// In reverse walk order: the first is last. A directory that is started is inserted after its
-    /// parent. All that follow the last one with a child to read are being read, so there are no
-    /// more of them than threads.
-    pub(super) order: Vec<Unread>,
+    /// In walk order. A directory that is started is inserted before its parent. All before the
+    /// first one with a child to read are being read, so there are no more of them than threads.
+    pub(super) order: VecDeque<Unread>,
     /// Directories that threads have started on, by their parent's id and child index; `None` while
     /// they are being read.
     results: HashMap<(u64, usize), Option<ReadOutcome>>,
@@ -138,7 +127,7 @@ impl WalkState {
         if child + 1 == parent.listing.children.len() {
             *unread = begun;
         } else {
-            self.order.insert(position + 1, begun);
+            self.order.insert(position, begun);
         }
         Some(ReadJob { id, parent, child })
     }
@@ -149,14 +138,14 @@ impl WalkState {
         if self.full {
             return None;
         }
-        let job = self.begin(self.order.iter().rposition(|unread| unread.listed.is_some())?)?;
+        let job = self.begin(self.order.iter().position(|unread| unread.listed.is_some())?)?;
         self.results.insert((job.parent.id, job.child), None);
         Some(job)
     }
 
     /// Adds the children of a directory that was read to the order. Returns their number.
     fn add_children(&mut self, id: u64, outcome: &ReadOutcome) -> usize {
-        let Some(position) = self.order.iter().rposition(|unread| unread.id == id) else {
+        let Some(position) = self.order.iter().position(|unread| unread.id == id) else {
             return 0;
         };
         let listed = outcome.listed.as_ref().filter(|l| !l.listing.children.is_empty());
@@ -183,8 +172,7 @@ pub(super) struct Shared {
     /// A directory was read.
     pub(super) ready: Condvar,
     pub(super) stop: AtomicBool,
-    /// A directory ran out of attempts to get a descriptor, and none has been opened since.
-    pub(super) starved: AtomicBool,
+    pub(super) shortage: Shortage,
 }
 
 impl Shared {
@@ -197,45 +185,26 @@ impl Shared {
         }
     }
 
-    /// Opens a directory, retrying while descriptors are exhausted. Does not retry if another
-    /// directory has already run out of attempts.
-    fn open_with_retries(&self, open: impl Fn() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
-        let mut tries = 0;
-        let waits =
-            |tries| tries < SCARCE_MAX && !self.stop.load(Relaxed) && !self.starved.load(Relaxed);
-        loop {
-            match open() {
-                // The threads that read files will close theirs.
-                Err(error) if is_scarcity(&error) && waits(tries) => {
-                    tries += 1;
-                    thread::sleep(SCARCE);
-                }
-                Err(error) => {
-                    if is_scarcity(&error) {
-                        self.starved.store(true, Relaxed);
-                    }
-                    return Err(error);
-                }
-                Ok(fd) => {
-                    if self.starved.load(Relaxed) {
-                        self.starved.store(false, Relaxed);
-                    }
-                    return Ok(fd);
-                }
+    /// Opens a directory of which `handle` is the descriptor, or one in it.
+    fn open_in(&self, listed: &Listed, name: &[u8], linked: bool) -> io::Result<OwnedFd> {
+        let open = || match &listed.handle {
+            Some(handle) => open_directory(&handle.fd, name, OFlags::RDONLY, linked),
+            None => {
+                let handle = listed.directory.descriptor()?;
+                open_directory(&handle.fd, name, OFlags::RDONLY, linked)
             }
-        }
+        };
+        let is_stopped = || self.stop.load(Relaxed);
+        self.shortage.wait(ATTEMPTS_MAX, is_stopped, is_exhausted, open)
     }
 
     fn open(&self, job: &ReadJob) -> io::Result<Option<(Directory, OwnedFd)>> {
-        let Listed { directory: parent, handle, listing, .. } = &*job.parent;
+        let Listed { directory: parent, listing, .. } = &*job.parent;
         let record = &listing.records[listing.children[job.child]];
         let name = listing.name(record);
         let linked = record.extra != 0;
-        let open = || match handle {
-            Some(handle) => open_directory(handle, name, OFlags::RDONLY, linked),
-            None => open_directory(&*parent.descriptor()?, name, OFlags::RDONLY, linked),
-        };
-        let fd = self.open_with_retries(open).map_err(|error| no_directory_now(error, linked))?;
+        let opened = self.open_in(&job.parent, name, linked);
+        let fd = opened.map_err(|error| no_directory_now(error, linked))?;
         let stat = rustix::fs::fstat(&fd)?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         if self.options.one_file_system && device != self.device {
@@ -304,11 +273,7 @@ impl Shared {
     ) -> Option<ReadOutcome> {
         let after = part.listing.more_after.as_ref()?;
         let Listed { directory, handle, .. } = part;
-        let open = || match handle {
-            Some(handle) => open_directory(handle, b".", OFlags::RDONLY, false),
-            None => open_directory(&*directory.descriptor()?, b".", OFlags::RDONLY, false),
-        };
-        let fd = match self.open_with_retries(open) {
+        let fd = match self.open_in(part, b".", false) {
             Ok(fd) => fd,
             Err(error) => return Some(ReadOutcome { listed: None, failure: Some(error) }),
         };
@@ -317,7 +282,7 @@ impl Shared {
         state.last_id += 1;
         let id = state.last_id;
         // Everything before it was yielded, so it is the first now.
-        state.order.push(Unread { id, listed: None, child: 0 });
+        state.order.push_front(Unread { id, listed: None, child: 0 });
         let (directory, handle) = (Arc::clone(directory), handle.clone());
         let listed = Listed { id, directory, handle, listing };
         let failure = read.err();
@@ -396,8 +361,7 @@ impl Shared {
             return outcome;
         }
         // Everything before it was yielded, so its parent is the first in the order.
-        let first = state.order.len().wrapping_sub(1);
-        let Some(job) = state.begin(first) else {
+        let Some(job) = state.begin(0) else {
             // Unreachable; but no directory may be left out silently.
             let failure = Some(io::Error::other("this directory was not read (a bug)"));
             return ReadOutcome { listed: None, failure };

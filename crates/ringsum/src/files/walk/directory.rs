@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::iter;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
@@ -72,8 +72,8 @@ impl Descriptors {
         }
         let mut reached: Option<OwnedFd> = None;
         for name in path.split(|&byte| byte == b'/') {
-            let from = reached.as_ref().map_or(at.fd.as_fd(), OwnedFd::as_fd);
-            reached = Some(open_directory_at(from, name, OFlags::PATH, false)?);
+            let from = reached.as_ref().unwrap_or(&at.fd);
+            reached = Some(open_directory(from, name, OFlags::PATH, false)?);
         }
         reached.ok_or_else(|| Errno::NOENT.into())
     }
@@ -185,7 +185,7 @@ impl Directory {
                 missing.pop();
             }
             let opened = match names {
-                1 => open_directory(&handle, &path, OFlags::PATH, end.linked),
+                1 => open_directory(&handle.fd, &path, OFlags::PATH, end.linked),
                 _ => self.descriptors.open_below(&handle, &path),
             };
             handle = end.install(opened.map_err(|error| no_directory_now(error, end.linked))?)?;
@@ -235,16 +235,7 @@ impl Drop for Directory {
 
 /// Opens a directory by one component; `linked`: it is a link to follow.
 pub(super) fn open_directory(
-    at: &Handle,
-    name: &[u8],
-    how: OFlags,
-    linked: bool,
-) -> io::Result<OwnedFd> {
-    open_directory_at(at.fd.as_fd(), name, how, linked)
-}
-
-fn open_directory_at(
-    at: BorrowedFd<'_>,
+    at: impl AsFd,
     name: &[u8],
     how: OFlags,
     linked: bool,

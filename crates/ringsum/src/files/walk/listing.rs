@@ -12,35 +12,6 @@ use rustix::io::Errno;
 
 use super::Select;
 
-/// `Kind` without its error, in one byte.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Type {
-    File,
-    Directory,
-    Symlink,
-    Fifo,
-    Socket,
-    BlockDevice,
-    CharDevice,
-    Failed,
-}
-
-impl Type {
-    /// Returns `None` if `getdents` did not report a type.
-    fn of(file_type: FileType) -> Option<Type> {
-        Some(match file_type {
-            FileType::RegularFile => Type::File,
-            FileType::Directory => Type::Directory,
-            FileType::Symlink => Type::Symlink,
-            FileType::Fifo => Type::Fifo,
-            FileType::Socket => Type::Socket,
-            FileType::BlockDevice => Type::BlockDevice,
-            FileType::CharacterDevice => Type::CharDevice,
-            _ => return None,
-        })
-    }
-}
-
 /// One entry of a directory: 24 bytes besides its name.
 #[derive(Clone, Copy)]
 pub(super) struct EntryRecord {
@@ -49,7 +20,8 @@ pub(super) struct EntryRecord {
     /// 1-based index into `Listing::extras`; 0 for most entries, which have none.
     pub(super) extra: u32,
     name_len: u16,
-    pub(super) kind: Type,
+    /// `Unknown` for a failed entry.
+    pub(super) kind: FileType,
 }
 
 /// Data that only followed links and failed entries have.
@@ -73,12 +45,12 @@ pub(super) struct Reading<'r> {
 /// Sort key of an entry.
 pub(super) struct Key {
     name: Box<[u8]>,
-    kind: Type,
+    kind: FileType,
 }
 
 impl Key {
     /// Compares an entry to this key.
-    fn compared_by(&self, name: &[u8], kind: Type) -> Ordering {
+    fn compared_by(&self, name: &[u8], kind: FileType) -> Ordering {
         compare(name, kind, &self.name, self.kind)
     }
 }
@@ -116,34 +88,33 @@ impl Listing {
             };
             let name = entry.file_name();
             if !matches!(name.to_bytes(), b"." | b"..") {
-                let mut kind = Type::of(entry.file_type());
+                let mut kind = entry.file_type();
                 let mut inode = entry.ino();
                 let mut extra = None;
                 let stat = |flags| rustix::fs::statat(directory, name, flags);
                 let mut failed = |errno| {
                     extra = Some(Extra { device: None, errno: Some(errno) });
-                    Some(Type::Failed)
+                    FileType::Unknown
                 };
                 if !is_one_name(name.to_bytes()) {
                     kind = failed(Errno::IO);
-                }
-                if kind.is_none() {
+                } else if kind == FileType::Unknown {
                     kind = match stat(AtFlags::SYMLINK_NOFOLLOW) {
-                        Ok(stat) => Type::of(FileType::from_raw_mode(stat.st_mode)),
+                        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                         Err(errno) => failed(errno),
                     };
                 }
-                if how.follow && kind == Some(Type::Symlink) {
+                if how.follow && kind == FileType::Symlink {
                     kind = match stat(AtFlags::empty()) {
                         Ok(stat) => {
                             inode = stat.st_ino;
                             extra = Some(Extra { device: Some(stat.st_dev), errno: None });
-                            Type::of(FileType::from_raw_mode(stat.st_mode))
+                            FileType::from_raw_mode(stat.st_mode)
                         }
                         Err(errno) => failed(errno),
                     };
                 }
-                let (name, kind) = (name.to_bytes(), kind.unwrap_or(Type::Failed));
+                let name = name.to_bytes();
                 if self.takes(how, name, kind) {
                     let kept = self.push(name, kind, inode, extra).and_then(|()| {
                         match self.bytes() > how.bytes_max {
@@ -165,7 +136,7 @@ impl Listing {
     }
 
     /// Whether an entry belongs to this part, as far as is known.
-    fn takes(&self, how: &Reading<'_>, name: &[u8], kind: Type) -> bool {
+    fn takes(&self, how: &Reading<'_>, name: &[u8], kind: FileType) -> bool {
         how.after.is_none_or(|after| after.compared_by(name, kind).is_gt())
             && self.more_after.as_ref().is_none_or(|last| last.compared_by(name, kind).is_le())
     }
@@ -201,7 +172,7 @@ impl Listing {
     pub(super) fn push(
         &mut self,
         name: &[u8],
-        kind: Type,
+        kind: FileType,
         inode: u64,
         extra: Option<Extra>,
     ) -> Result<(), Errno> {
@@ -234,7 +205,7 @@ impl Listing {
             path.truncate(prefix_len);
             path.extend_from_slice(name_of(names, record));
             match record.kind {
-                Type::Directory => select.descends(&path),
+                FileType::Directory => select.descends(&path),
                 _ => select.selects(&path),
             }
         });
@@ -246,7 +217,7 @@ impl Listing {
         self.sort();
         self.names.shrink_to_fit();
         self.records.shrink_to_fit();
-        let is_directory = |record: &EntryRecord| record.kind == Type::Directory;
+        let is_directory = |record: &EntryRecord| record.kind == FileType::Directory;
         let count = self.records.iter().filter(|record| is_directory(record)).count();
         self.children.clear();
         if self.children.try_reserve_exact(count).is_err() {
@@ -287,11 +258,11 @@ fn name_of<'a>(names: &'a [u8], record: &EntryRecord) -> &'a [u8] {
 }
 
 /// Byte order with a `/` after a directory's name, which is the order of whole paths below it.
-pub(super) fn compare(a: &[u8], a_kind: Type, b: &[u8], b_kind: Type) -> Ordering {
+pub(super) fn compare(a: &[u8], a_kind: FileType, b: &[u8], b_kind: FileType) -> Ordering {
     let common = a.len().min(b.len());
     let after = |name: &[u8], kind| match name.get(common) {
         Some(&byte) => Some(byte),
-        None => (kind == Type::Directory).then_some(b'/'),
+        None => (kind == FileType::Directory).then_some(b'/'),
     };
     a[..common].cmp(&b[..common]).then_with(|| after(a, a_kind).cmp(&after(b, b_kind)))
 }

@@ -31,15 +31,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use ahead::{BUFFER_BYTES, Listed, Shared, Unread};
 pub(crate) use directory::Swapped;
 use directory::{Descriptors, Directory, Handle};
-use listing::Type;
 
+use crate::files::descriptors::{self, Shortage};
 use crate::lock;
 
 /// Upper bound on held descriptors, whatever `RLIMIT_NOFILE` is. Files sorted by inode are opened
@@ -48,7 +48,7 @@ use crate::lock;
 const MOST_HELD: usize = 8192;
 
 /// Options of a [`Walk`].
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct WalkOptions {
     /// Follow symbolic links. Default: no. The root is followed in any case.
     pub follow: bool,
@@ -70,23 +70,6 @@ pub struct WalkOptions {
     pub directories: bool,
 }
 
-/// Prints `select` only as present or absent.
-impl fmt::Debug for WalkOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WalkOptions { follow, one_file_system, threads, ahead_bytes, listing_bytes, .. } = self;
-        let WalkOptions { select, directories, .. } = self;
-        f.debug_struct("WalkOptions")
-            .field("follow", follow)
-            .field("one_file_system", one_file_system)
-            .field("threads", threads)
-            .field("ahead_bytes", ahead_bytes)
-            .field("listing_bytes", listing_bytes)
-            .field("select", &select.as_ref().map(|_| format_args!("_")))
-            .field("directories", directories)
-            .finish()
-    }
-}
-
 impl Default for WalkOptions {
     fn default() -> Self {
         WalkOptions {
@@ -102,7 +85,7 @@ impl Default for WalkOptions {
 }
 
 /// A filter for entries. Called on any thread of the walk, for a directory before its content.
-pub trait Select: Send + Sync {
+pub trait Select: fmt::Debug + Send + Sync {
     /// Whether the entry at `path`, relative to the root of the walk, is selected. It is no
     /// directory.
     fn selects(&self, path: &[u8]) -> bool;
@@ -314,9 +297,7 @@ impl Walk {
     ///
     /// If `root` cannot be opened as a directory. Later failures are reported as entries.
     pub fn new(root: &Path, options: &WalkOptions) -> io::Result<Walk> {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        let limit = limit.saturating_sub(super::OTHER_DESCRIPTORS as usize);
+        let limit = usize::try_from(descriptors::limit()).unwrap_or(usize::MAX);
         let recent = (limit / 16).clamp(2, 32);
         // Each thread opens one descriptor besides the counted ones.
         let threads = options.threads.min(limit / 8);
@@ -358,7 +339,7 @@ impl Walk {
             work: Condvar::new(),
             ready: Condvar::new(),
             stop: AtomicBool::new(false),
-            starved: AtomicBool::new(false),
+            shortage: Shortage::default(),
         };
         Ok(Walk {
             shared: Arc::new(shared),
@@ -374,7 +355,7 @@ impl Walk {
     fn start(&mut self, root: Directory, fd: OwnedFd) -> Option<Entry> {
         let outcome = self.shared.list(0, root, fd, &mut self.buffer);
         let mut state = lock(&self.shared.state);
-        state.order.push(Unread { id: 0, listed: None, child: 0 });
+        state.order.push_front(Unread { id: 0, listed: None, child: 0 });
         self.shared.publish(&mut state, 0, &outcome);
         drop(state);
         let listed = outcome.listed?;
@@ -434,7 +415,7 @@ impl Iterator for Walk {
                 continue;
             };
             frame.record += 1;
-            self.descend = record.kind == Type::Directory;
+            self.descend = record.kind == FileType::Directory;
             if !self.descend || self.shared.options.directories {
                 return Some(frame.listed.entry(record, None));
             }

@@ -134,7 +134,7 @@ proptest! {
     fn a_directory_compares_as_its_name_and_a_slash(
         a in name(), a_dir in any::<bool>(), b in name(), b_dir in any::<bool>(),
     ) {
-        let kind = |is_directory| if is_directory { Type::Directory } else { Type::File };
+        let kind = |is_directory| if is_directory { FileType::Directory } else { FileType::RegularFile };
         let whole = |name: &[u8], is_directory: bool| {
             let mut name = name.to_vec();
             name.extend(is_directory.then_some(b'/'));
@@ -269,6 +269,7 @@ fn other_devices_are_left_out_if_asked() {
     if root == proc {
         return skip("/proc is no other device than /");
     }
+    #[derive(Debug)]
     struct OnlyProc;
     impl Select for OnlyProc {
         fn selects(&self, path: &[u8]) -> bool {
@@ -482,7 +483,7 @@ fn a_directory_of_20_000_files() {
 }
 
 /// Leaves out what is named in a file `skip` of the directory, and all directories named `out`.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Skips(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 
 impl Select for Skips {
@@ -527,6 +528,7 @@ fn only_what_is_selected_is_given() {
 
 #[test]
 fn a_select_that_panics_in_a_thread_fails_its_directory() {
+    #[derive(Debug)]
     struct Panics(thread::ThreadId);
     impl Select for Panics {
         fn selects(&self, _: &[u8]) -> bool {
@@ -548,10 +550,10 @@ fn a_select_that_panics_in_a_thread_fails_its_directory() {
 fn names_that_occur_twice_are_both_given() {
     let mut listing = Listing::default();
     for (name, kind, inode) in [
-        (b"x", Type::File, 2),
-        (b"x", Type::File, 1),
-        (b"x", Type::Directory, 3),
-        (b"x", Type::Directory, 3),
+        (b"x", FileType::RegularFile, 2),
+        (b"x", FileType::RegularFile, 1),
+        (b"x", FileType::Directory, 3),
+        (b"x", FileType::Directory, 3),
     ] {
         listing.push(name, kind, inode, None).unwrap();
     }
