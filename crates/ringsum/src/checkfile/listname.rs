@@ -65,26 +65,18 @@ impl NameHints {
             self.others.push((name, *bytes));
             return true;
         }
+        let named = Algorithm::from_name(stem);
         let found: &[Algorithm] = match (stem, word) {
-            ("blake3", _) | ("b3", "b3sum" | "b3sums") => &[Algorithm::Blake3],
-            ("sha256" | "sha2-256" | "sha-256", _) | (_, "shasums256") => &[Algorithm::Sha256],
-            ("sha512" | "sha2-512" | "sha-512", _) | (_, "shasums512") => &[Algorithm::Sha512],
-            ("sha384" | "sha2-384" | "sha-384", _) => &[Algorithm::Sha384],
-            ("sha224" | "sha2-224" | "sha-224", _) => &[Algorithm::Sha224],
-            ("sha1" | "sha-1", _) => &[Algorithm::Sha1],
-            ("md5", _) => &[Algorithm::Md5],
-            ("sha3-256", _) => &[Algorithm::Sha3_256],
-            ("blake2" | "blake2b", _) | ("b2", "b2sum" | "b2sums") => {
-                &[Algorithm::Blake2b(BLAKE2B_BYTES)]
-            }
-            ("xxh3", _) => &[Algorithm::Xxh3],
-            ("xxh128", _) => &[Algorithm::Xxh128],
-            ("xxh64", _) => &[Algorithm::Xxh64],
-            ("xxh32", _) => &[Algorithm::Xxh32],
+            ("b3", "b3sum" | "b3sums") => &[Algorithm::Blake3],
+            ("sha2-256" | "sha-256", _) | (_, "shasums256") => &[Algorithm::Sha256],
+            ("sha2-512" | "sha-512", _) | (_, "shasums512") => &[Algorithm::Sha512],
+            ("sha2-384" | "sha-384", _) => &[Algorithm::Sha384],
+            ("sha2-224" | "sha-224", _) => &[Algorithm::Sha224],
+            ("sha-1", _) => &[Algorithm::Sha1],
+            ("blake2", _) | ("b2", "b2sum" | "b2sums") => &[Algorithm::Blake2b(BLAKE2B_BYTES)],
             // As xxhsum interprets lines without a tag.
             ("xxh" | "xxhash", _) => &[Algorithm::Xxh64, Algorithm::Xxh128, Algorithm::Xxh32],
-            ("crc32c", _) => &[Algorithm::Crc32c],
-            _ => &[],
+            _ => named.as_slice(),
         };
         // `blake2b-256`, `blake2b256`
         let bits = stem.strip_prefix("blake2b").map(|bits| bits.trim_start_matches('-'));

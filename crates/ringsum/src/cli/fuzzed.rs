@@ -10,7 +10,7 @@ use ringsum::checkfile::{Hints, LineEnd, Reader};
 
 use super::args::values;
 use super::cache::{Index, Metadata, Record};
-use super::inputs::lines::{CheckLine, CheckLines, Names};
+use super::inputs::lines::{CheckLine, CheckLines, names};
 
 /// A value is refused, or is the number that it says.
 pub(crate) fn value(data: &[u8]) {
@@ -41,7 +41,7 @@ pub(crate) fn list(data: &[u8]) {
     for end in [LineEnd::Newline, LineEnd::Nul] {
         let reader = Reader::new(Hints::default(), end);
         let end = reader.end as u8;
-        let names: Vec<PathBuf> = Names::new(data, end).map(Result::unwrap).collect();
+        let names: Vec<PathBuf> = names(data, end).map(Result::unwrap).collect();
         let expected = data.split(|byte| *byte == end).filter(|name| !name.is_empty());
         assert!(names.iter().map(|name| name.as_os_str().as_encoded_bytes()).eq(expected));
         check_lines(data, reader);

@@ -66,24 +66,35 @@ impl Algorithm {
         Algorithm::Crc32c,
     ];
 
+    /// Returns its name, its tag, the length of its digest in bytes, and whether finding another
+    /// file with the same digest is infeasible, as far as known publicly.
+    fn properties(self) -> (&'static str, &'static str, usize, bool) {
+        match self {
+            Algorithm::Blake3 => ("blake3", "BLAKE3", 32, true),
+            Algorithm::Sha256 => ("sha256", "SHA256", 32, true),
+            Algorithm::Sha512 => ("sha512", "SHA512", 64, true),
+            Algorithm::Sha384 => ("sha384", "SHA384", 48, true),
+            Algorithm::Sha224 => ("sha224", "SHA224", 28, true),
+            Algorithm::Sha1 => ("sha1", "SHA1", 20, false),
+            Algorithm::Md5 => ("md5", "MD5", 16, false),
+            Algorithm::Sha3_256 => ("sha3-256", "SHA3-256", 32, true),
+            Algorithm::Blake2b(bytes) => ("blake2b", "BLAKE2b", bytes.into(), bytes >= 32),
+            Algorithm::Xxh3 => ("xxh3", "XXH3", 8, false),
+            Algorithm::Xxh128 => ("xxh128", "XXH128", 16, false),
+            Algorithm::Xxh64 => ("xxh64", "XXH64", 8, false),
+            Algorithm::Xxh32 => ("xxh32", "XXH32", 4, false),
+            Algorithm::Crc32c => ("crc32c", "CRC32C", 4, false),
+        }
+    }
+
     /// Returns the name, as in `--algorithm` and JSON output.
     pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Blake3 => "blake3",
-            Algorithm::Sha256 => "sha256",
-            Algorithm::Sha512 => "sha512",
-            Algorithm::Sha384 => "sha384",
-            Algorithm::Sha224 => "sha224",
-            Algorithm::Sha1 => "sha1",
-            Algorithm::Md5 => "md5",
-            Algorithm::Sha3_256 => "sha3-256",
-            Algorithm::Blake2b(_) => "blake2b",
-            Algorithm::Xxh3 => "xxh3",
-            Algorithm::Xxh128 => "xxh128",
-            Algorithm::Xxh64 => "xxh64",
-            Algorithm::Xxh32 => "xxh32",
-            Algorithm::Crc32c => "crc32c",
-        }
+        self.properties().0
+    }
+
+    /// Returns the tag of BSD-style lines, without the length that some digests of BLAKE2b have.
+    pub(crate) fn tag(self) -> &'static str {
+        self.properties().1
     }
 
     /// Returns the algorithm with that name; BLAKE2b with a digest of 64 bytes, as in `b2sum`.
@@ -93,52 +104,24 @@ impl Algorithm {
 
     /// Returns the length of its digest in bytes; for BLAKE3, 32.
     pub fn bytes(self) -> usize {
-        match self {
-            Algorithm::Xxh32 | Algorithm::Crc32c => 4,
-            Algorithm::Xxh3 | Algorithm::Xxh64 => 8,
-            Algorithm::Md5 | Algorithm::Xxh128 => 16,
-            Algorithm::Sha1 => 20,
-            Algorithm::Sha224 => 28,
-            Algorithm::Blake3 | Algorithm::Sha256 | Algorithm::Sha3_256 => 32,
-            Algorithm::Sha384 => 48,
-            Algorithm::Sha512 => 64,
-            Algorithm::Blake2b(bytes) => bytes.into(),
-        }
+        self.properties().2
     }
 
     /// Whether finding another file with the same digest is infeasible, as far as known publicly.
     pub fn resists_forgery(self) -> bool {
-        match self {
-            Algorithm::Blake2b(bytes) => bytes >= 32,
-            Algorithm::Sha1 | Algorithm::Md5 => false,
-            Algorithm::Xxh3 | Algorithm::Xxh128 | Algorithm::Xxh64 => false,
-            Algorithm::Xxh32 | Algorithm::Crc32c => false,
-            _ => true,
-        }
+        self.properties().3
     }
 }
 
 /// The tag of BSD-style lines: `SHA256`, `BLAKE2b`, `BLAKE2b-256`, `XXH3`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tag = match *self {
-            Algorithm::Blake2b(BLAKE2B_BYTES) => "BLAKE2b",
-            Algorithm::Blake2b(bytes) => return write!(f, "BLAKE2b-{}", u32::from(bytes) * 8),
-            Algorithm::Blake3 => "BLAKE3",
-            Algorithm::Sha256 => "SHA256",
-            Algorithm::Sha512 => "SHA512",
-            Algorithm::Sha384 => "SHA384",
-            Algorithm::Sha224 => "SHA224",
-            Algorithm::Sha1 => "SHA1",
-            Algorithm::Md5 => "MD5",
-            Algorithm::Sha3_256 => "SHA3-256",
-            Algorithm::Xxh3 => "XXH3",
-            Algorithm::Xxh128 => "XXH128",
-            Algorithm::Xxh64 => "XXH64",
-            Algorithm::Xxh32 => "XXH32",
-            Algorithm::Crc32c => "CRC32C",
-        };
-        f.write_str(tag)
+        f.write_str(self.tag())?;
+        match *self {
+            Algorithm::Blake2b(BLAKE2B_BYTES) => Ok(()),
+            Algorithm::Blake2b(bytes) => write!(f, "-{}", u32::from(bytes) * 8),
+            _ => Ok(()),
+        }
     }
 }
 

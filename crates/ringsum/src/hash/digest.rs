@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::algorithm::Algorithm;
 
 /// The digest of an input by one algorithm.
@@ -111,15 +113,10 @@ impl fmt::Debug for Digest {
 }
 
 /// The digests of an input, in the order of its [`Algorithms`](crate::Algorithms); at least one.
-#[derive(Debug, Clone)]
-pub struct Digests(List);
-
+///
 /// (Most inputs have one, which needs no allocation.)
 #[derive(Debug, Clone)]
-enum List {
-    One(Digest),
-    Many(Box<[Digest]>),
-}
+pub struct Digests(SmallVec<[Digest; 1]>);
 
 impl Digests {
     /// Returns the 32-byte BLAKE3 hash, if BLAKE3 is among the algorithms.
@@ -132,22 +129,19 @@ impl Deref for Digests {
     type Target = [Digest];
 
     fn deref(&self) -> &[Digest] {
-        match &self.0 {
-            List::One(digest) => std::slice::from_ref(digest),
-            List::Many(digests) => digests,
-        }
+        &self.0
     }
 }
 
 impl From<Digest> for Digests {
     fn from(digest: Digest) -> Digests {
-        Digests(List::One(digest))
+        Digests(smallvec![digest])
     }
 }
 
 impl FromIterator<Digest> for Digests {
     fn from_iter<I: IntoIterator<Item = Digest>>(digests: I) -> Digests {
-        Digests(List::Many(digests.into_iter().collect()))
+        Digests(digests.into_iter().collect())
     }
 }
 

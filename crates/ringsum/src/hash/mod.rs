@@ -31,9 +31,10 @@ pub(crate) use self::tree_hasher::TreeHasher;
 use crate::lock;
 
 /// One of BLAKE3's modes.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub enum Mode {
     /// The plain hash.
+    #[default]
     Hash,
     /// A message authentication code with this key.
     Keyed([u8; blake3::KEY_LEN]),
@@ -67,7 +68,7 @@ impl Mode {
 }
 
 /// How to hash and how to read.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// The mode of BLAKE3. Default: the plain hash.
     pub mode: Mode,
@@ -75,13 +76,6 @@ pub struct Options {
     pub algorithms: Algorithms,
     /// How to read. Default: detected automatically.
     pub config: Config,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let (algorithms, config) = (Algorithms::default(), Config::default());
-        Options { mode: Mode::Hash, algorithms, config }
-    }
 }
 
 /// Why there is no digest.

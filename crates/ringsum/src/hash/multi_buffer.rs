@@ -60,14 +60,15 @@ impl SimdLane<'_> {
 }
 
 /// A SIMD implementation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kernel {
-    /// 16 lanes.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    Avx512,
-    /// 8 lanes.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    Avx2,
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
+struct Kernel {
+    lanes: usize,
+    /// The longest input that is faster here than hashed on its own, in bytes;
+    /// `examples/short_inputs.rs` shows the difference.
+    input_bytes_max: usize,
+    /// Returns the values of the given lanes; the rest of the array is meaningless.
+    compress: fn(&[u32; 8], u32, &[SimdLane<'_>]) -> [ChainingValue; LANES_MAX],
 }
 
 impl Kernel {
@@ -75,35 +76,23 @@ impl Kernel {
     fn all() -> impl Iterator<Item = Kernel> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return [
-            (std::is_x86_feature_detected!("avx512f"), Kernel::Avx512),
-            (std::is_x86_feature_detected!("avx2"), Kernel::Avx2),
+            // (Alone and here, 3.9 and 6.0 GB/s at 30,000 bytes, equal at 60,000.)
+            std::is_x86_feature_detected!("avx512f").then_some(Kernel {
+                lanes: 16,
+                input_bytes_max: 48 << 10,
+                compress: x86::avx512,
+            }),
+            // (Alone and here, 2.0 and 2.5 GB/s at 10,000 bytes.)
+            std::is_x86_feature_detected!("avx2").then_some(Kernel {
+                lanes: 8,
+                input_bytes_max: 12 << 10,
+                compress: x86::avx2,
+            }),
         ]
         .into_iter()
-        .filter_map(|(is_there, kernel)| is_there.then_some(kernel));
+        .flatten();
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         std::iter::empty()
-    }
-
-    /// The longest input that is faster here than hashed on its own, in bytes;
-    /// `examples/short_inputs.rs` shows the difference. (Alone and here, AVX-512: 3.9 and 6.0 GB/s
-    /// at 30,000 bytes, equal at 60,000. AVX2: 2.0 and 2.5 GB/s at 10,000.)
-    fn input_bytes_max(self) -> usize {
-        match self {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Kernel::Avx512 => 48 << 10,
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Kernel::Avx2 => 12 << 10,
-        }
-    }
-
-    /// Number of lanes.
-    fn lanes(self) -> usize {
-        match self {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Kernel::Avx512 => 16,
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Kernel::Avx2 => 8,
-        }
     }
 }
 
@@ -165,7 +154,7 @@ impl MultiBuffer {
     /// The longest input that is faster here than hashed on its own, in bytes: 48 KiB with AVX-512,
     /// 12 KiB with AVX2, 0 without either.
     pub(crate) fn input_bytes_max(&self) -> usize {
-        self.kernel.map_or(0, Kernel::input_bytes_max)
+        self.kernel.map_or(0, |kernel| kernel.input_bytes_max)
     }
 
     /// Returns the 32-byte hash of each input, in the order of `inputs`.
@@ -196,7 +185,7 @@ impl MultiBuffer {
         trees: &[Nodes],
         values: &mut [ChainingValue],
     ) {
-        for group in chunks.chunks(kernel.lanes()) {
+        for group in chunks.chunks(kernel.lanes) {
             let mut lanes = [SimdLane::IDLE; LANES_MAX];
             for (lane, chunk) in lanes.iter_mut().zip(group) {
                 let (input, start) = (chunk.input as usize, chunk.number as usize * CHUNK_LEN);
@@ -209,7 +198,7 @@ impl MultiBuffer {
                     last: CHUNK_END | root,
                 };
             }
-            let found = self.compress(kernel, &lanes[..group.len()]);
+            let found = (kernel.compress)(&self.key, self.flags, &lanes[..group.len()]);
             for (chunk, value) in group.iter().zip(found) {
                 values[chunk.value as usize] = value;
             }
@@ -225,14 +214,14 @@ impl MultiBuffer {
             let pair = |i| (tree.start + 2 * i, tree.start + i, PARENT | root);
             pairs.extend((0..tree.count / 2).map(pair));
         }
-        for group in pairs.chunks(kernel.lanes()) {
+        for group in pairs.chunks(kernel.lanes) {
             let mut blocks = [[0; BLOCK_LEN]; LANES_MAX];
             let mut lanes = [SimdLane::IDLE; LANES_MAX];
             for ((lane, block), (from, _, flags)) in lanes.iter_mut().zip(&mut blocks).zip(group) {
                 block.copy_from_slice(values[*from..from + 2].as_flattened());
                 *lane = SimdLane { bytes: block, counter: 0, first: 0, last: *flags };
             }
-            let found = self.compress(kernel, &lanes[..group.len()]);
+            let found = (kernel.compress)(&self.key, self.flags, &lanes[..group.len()]);
             // Pairs of a tree are in order, so no value is overwritten before it is merged.
             for ((_, to, _), value) in group.iter().zip(found) {
                 values[*to] = value;
@@ -243,16 +232,6 @@ impl MultiBuffer {
                 values[tree.start + tree.count / 2] = values[tree.start + tree.count - 1];
             }
             tree.count = tree.count.div_ceil(2);
-        }
-    }
-
-    /// Returns the values of the given lanes; the rest of the array is meaningless.
-    fn compress(&self, kernel: Kernel, lanes: &[SimdLane<'_>]) -> [ChainingValue; LANES_MAX] {
-        match kernel {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Kernel::Avx512 => x86::avx512(&self.key, self.flags, lanes),
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Kernel::Avx2 => x86::avx2(&self.key, self.flags, lanes),
         }
     }
 }

@@ -56,11 +56,7 @@ impl OrderedHasher {
 
     pub(crate) fn finish(self) -> Digests {
         debug_assert!(self.early.is_empty(), "a block is missing");
-        let mut digests = self.hashers.into_iter().map(AlgorithmHasher::finish);
-        match (digests.next(), digests.len()) {
-            (Some(digest), 0) => digest.into(),
-            (first, _) => first.into_iter().chain(digests).collect(),
-        }
+        self.hashers.into_iter().map(AlgorithmHasher::finish).collect()
     }
 }
 

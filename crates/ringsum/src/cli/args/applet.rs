@@ -82,17 +82,8 @@ impl Applet {
     }
 
     /// Returns the tool's name for its algorithm.
-    pub(crate) fn noun(&self) -> &'static str {
-        match self.algorithm {
-            Algorithm::Sha256 => "SHA256",
-            Algorithm::Sha512 => "SHA512",
-            Algorithm::Sha384 => "SHA384",
-            Algorithm::Sha224 => "SHA224",
-            Algorithm::Sha1 => "SHA1",
-            Algorithm::Md5 => "MD5",
-            Algorithm::Blake2b(_) => "BLAKE2b",
-            _ => "xxHash",
-        }
+    pub(crate) fn noun(&self) -> String {
+        if self.is_xxhsum { "xxHash".to_owned() } else { self.algorithm.to_string() }
     }
 
     /// Returns the tool's name for standard input in checksum lines.

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
 
 pub(crate) use error::IndexError;
-pub(crate) use safety::weakness;
+pub(crate) use safety::{COMPANIONS, weakness};
 
 use error::{damaged, explain};
 use page::{PAGE_ROWS_MIN, Page};
@@ -259,10 +259,6 @@ impl Index {
     /// Ends the walk, by which time all files below its root were looked up, and removes the
     /// records of all others. Returns their number. Records that another process adds meanwhile may
     /// be removed too; their files are then read again.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Index::get`] and [`Index::put`].
     pub(crate) fn finish_tree(&mut self) -> Result<u64, IndexError> {
         let Some(mut tree) = self.tree.take() else { return Ok(0) };
         // The byte after the slash sorts after every path that starts with `root/`.
@@ -298,20 +294,13 @@ impl Index {
         }
     }
 
-    /// Records the file at `path`, in place of its old record.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Index::flush`], except [`IndexError::Busy`].
+    /// Records the file at `path`, in place of its old record. Never fails with
+    /// [`IndexError::Busy`].
     pub(crate) fn put(&mut self, path: &[u8], record: Record) -> Result<(), IndexError> {
         self.change(path.to_vec(), Some(record))
     }
 
     /// Removes the record of the file at `path`, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Index::put`].
     pub(crate) fn remove(&mut self, path: &[u8]) -> Result<(), IndexError> {
         self.change(path.to_vec(), None)
     }

@@ -15,8 +15,8 @@ use ringsum::files::Hashed;
 use ringsum::files::walk::Entry;
 use rustix::fs::{Mode, OFlags};
 
+use self::index::{COMPANIONS, IndexError, is_settled};
 pub(super) use self::index::{Index, Metadata, Record};
-use self::index::{IndexError, is_settled};
 use crate::cli::lock;
 use crate::cli::own_file::OwnFile;
 use crate::cli::session::Session;
@@ -24,9 +24,6 @@ use crate::cli::session::Session;
 /// How long a run waits at its end, or when interrupted, for another process to unlock the index.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
 const INTERRUPTED_WAIT: Duration = Duration::from_millis(500);
-
-/// Suffixes of the files that SQLite creates beside a database.
-const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// The hash cache of a run.
 pub(crate) struct HashCache {
@@ -70,15 +67,6 @@ impl CacheEntry {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<CacheEntry>() + self.key.len()
     }
-}
-
-/// Whether a hash agrees with the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Nothing contradicts it.
-    Fine,
-    /// The file has the recorded size and times, and other contents.
-    Corrupt,
 }
 
 impl HashCache {
@@ -197,35 +185,36 @@ impl HashCache {
         (record.metadata == self.metadata(entry, device, fingerprint)?).then_some(record.hash)
     }
 
-    /// Records the hash of a file.
-    pub(crate) fn record(&self, entry: &CacheEntry, hashed: &Hashed) -> Verdict {
+    /// Records the hash of a file. Returns true if the file is corrupt: it has the recorded size and
+    /// times, and other contents.
+    pub(crate) fn record(&self, entry: &CacheEntry, hashed: &Hashed) -> bool {
         let metadata = hashed.fingerprint.as_ref();
         let metadata =
             metadata.and_then(|fingerprint| self.metadata(entry, hashed.device, fingerprint));
         // Changes of its contents could not be detected.
-        let Some(metadata) = metadata else { return Verdict::Fine };
+        let Some(metadata) = metadata else { return false };
         let mut counts = lock(&self.counts);
         if hashed.is_cached {
             counts.unchanged += 1;
-            return Verdict::Fine;
+            return false;
         }
-        let Some(hash) = hashed.digests.hash().map(<[u8; 32]>::from) else { return Verdict::Fine };
+        let Some(hash) = hashed.digests.hash().map(<[u8; 32]>::from) else { return false };
         match &entry.record {
             Some(record) if record.metadata == metadata && record.hash == hash => {
                 counts.unchanged += 1;
-                return Verdict::Fine;
+                return false;
             }
             // (The recorded hash stays.)
             Some(record) if record.metadata == metadata => {
                 counts.corrupt += 1;
-                return Verdict::Corrupt;
+                return true;
             }
             Some(_) => counts.changed += 1,
             None => counts.new += 1,
         }
         drop(counts);
         if self.has_failed() {
-            return Verdict::Fine;
+            return false;
         }
         let recorded = match is_settled(metadata.ctime_ns, entry.began_ns) {
             true => lock(&self.index).put(&entry.key, Record { metadata, hash }),
@@ -235,7 +224,7 @@ impl HashCache {
         if let Err(error) = recorded {
             self.fail(error);
         }
-        Verdict::Fine
+        false
     }
 
     /// Writes what has been recorded so far, before the process ends early.

@@ -16,10 +16,9 @@ use ringsum::files::{
     Watch, hash_files,
 };
 
-use super::print::Printer;
 use crate::cli::Status;
 use crate::cli::allocator::Guard;
-use crate::cli::cache::{CacheEntry, HashCache, Verdict};
+use crate::cli::cache::{CacheEntry, HashCache};
 use crate::cli::inputs::trees::{self, Item, Tag};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::lock;
@@ -44,7 +43,6 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         files => files,
     };
     session.progress.expect(|| files.iter().map(|path| length(path)).sum());
-    let printer = Printer::new(session);
     let mut status = Status::Success;
     for path in files {
         let name = match session.args.applet {
@@ -54,11 +52,11 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         let printed = match session.hash_with_retries(path) {
             Ok(hashed) => {
                 session.count_inputs(1, false);
-                printer.hash(name, &hashed)
+                session.print_hash(name, &hashed)
             }
             Err(failure) => {
                 status = Status::Failure;
-                printer.failed(name, &failure)
+                session.print_failure(name, &failure)
             }
         };
         match printed {
@@ -202,7 +200,6 @@ fn hash_one(session: &Session<'_>, file: Option<&InputFile>) -> Result<Hashed, F
 /// Reports jobs in order.
 struct Reporter<'a> {
     session: &'a Session<'a>,
-    printer: Printer<'a>,
     cache: Option<&'a HashCache>,
     tree: TreeDigest,
     /// Whether a part of the tree is not available, so that it has no digest.
@@ -216,7 +213,6 @@ impl<'a> Reporter<'a> {
     fn new(session: &'a Session<'a>, cache: Option<&'a HashCache>) -> Reporter<'a> {
         Reporter {
             session,
-            printer: Printer::new(session),
             cache,
             tree: TreeDigest::default(),
             is_broken: false,
@@ -238,14 +234,14 @@ impl<'a> Reporter<'a> {
                 self.is_broken |= matches!(location, Some(Location::Entry(_)));
                 self.failed += 1;
                 self.changed += u64::from(failure.change().is_some());
-                self.printer.failed(&name, &failure)
+                self.session.print_failure(&name, &failure)
             }
             (None, Some(Item::Failed { why, in_tree, .. })) => {
                 self.is_broken |= in_tree;
                 self.failed += 1;
-                self.printer.failure(&name, why)
+                self.session.print_error(&name, why)
             }
-            (None, Some(Item::Skipped(_, what))) => self.printer.skipped(&name, what),
+            (None, Some(Item::Skipped(_, what))) => self.session.print_skipped(&name, what),
             (None, Some(Item::Node(entry, target))) => {
                 let special = match entry.kind() {
                     Kind::Fifo => Node::Fifo,
@@ -271,12 +267,12 @@ impl<'a> Reporter<'a> {
         cache_entry: Option<&CacheEntry>,
     ) -> Result<(), OutputError> {
         if let Some((cache, entry)) = self.cache.zip(cache_entry)
-            && cache.record(entry, hashed) == Verdict::Corrupt
+            && cache.record(entry, hashed)
         {
             self.failed += 1;
             self.is_broken = true;
             let text = "corrupt: its contents differ from those in the index, but its size and times do not";
-            return self.printer.corrupt(name, hashed, text);
+            return self.session.print_corrupt(name, hashed, text);
         }
         match file.map(|file| &file.location) {
             Some(Location::Entry(entry))
@@ -288,7 +284,7 @@ impl<'a> Reporter<'a> {
                 self.tree.add(&entry.path_after(b""), node);
                 Ok(())
             }
-            _ => self.printer.hash(name, hashed),
+            _ => self.session.print_hash(name, hashed),
         }
     }
 
@@ -298,10 +294,10 @@ impl<'a> Reporter<'a> {
         }
         let tree = std::mem::take(&mut self.tree);
         match std::mem::take(&mut self.is_broken) {
-            false => self.printer.tree(root.as_os_str().as_bytes(), tree.finish()),
+            false => self.session.print_tree(root.as_os_str().as_bytes(), tree.finish()),
             true => {
                 let why = "no digest of the tree, since not all of it could be read";
-                self.printer.failure(root.as_os_str().as_bytes(), why)
+                self.session.print_error(root.as_os_str().as_bytes(), why)
             }
         }
     }

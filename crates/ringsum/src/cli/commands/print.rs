@@ -13,20 +13,11 @@ use crate::cli::session::Session;
 /// Bytes of extended output written at once, which bounds the memory for any length.
 const OUTPUT_BYTES: usize = 32 << 10;
 
-/// Prints the results of one session.
-pub(crate) struct Printer<'a> {
-    session: &'a Session<'a>,
-}
-
-impl<'a> Printer<'a> {
-    pub(crate) fn new(session: &'a Session<'a>) -> Printer<'a> {
-        Printer { session }
-    }
-
+impl Session<'_> {
     /// Prints the digests of a file.
-    pub(crate) fn hash(&self, name: &[u8], hashed: &Hashed) -> Result<(), OutputError> {
-        self.session.progress.suspend(|| {
-            if self.session.args.json {
+    pub(crate) fn print_hash(&self, name: &[u8], hashed: &Hashed) -> Result<(), OutputError> {
+        self.progress.suspend(|| {
+            if self.args.json {
                 return self.object(name, "ok", Some(hashed), None);
             }
             // Only tags distinguish the digests of several algorithms.
@@ -36,35 +27,35 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the digest of a tree.
-    pub(crate) fn tree(&self, root: &[u8], hash: blake3::Hash) -> Result<(), OutputError> {
-        self.session.progress.suspend(|| match self.session.args.json {
+    pub(crate) fn print_tree(&self, root: &[u8], hash: blake3::Hash) -> Result<(), OutputError> {
+        self.progress.suspend(|| match self.args.json {
             true => {
                 let object = json::object(root, "ok").with("tree_digest", hash.to_hex().as_str());
-                self.session.output.write(object.line().as_bytes())
+                self.output.write(object.line().as_bytes())
             }
             false => self.short_line(root, hash.as_bytes(), self.style()),
         })
     }
 
     /// Reports why a file has no hash.
-    pub(crate) fn failed(&self, name: &[u8], failure: &Failure) -> Result<(), OutputError> {
-        match self.session.args.json {
+    pub(crate) fn print_failure(&self, name: &[u8], failure: &Failure) -> Result<(), OutputError> {
+        match self.args.json {
             true => {
                 let object = json::object(name, json::status_of(failure, "error"));
                 let line = object.with_failure(failure).line();
-                self.session.progress.suspend(|| self.session.output.write(line.as_bytes()))
+                self.progress.suspend(|| self.output.write(line.as_bytes()))
             }
             false => self.problem(name, "error", None, &failure.to_string()),
         }
     }
 
     /// Reports an entry that was not read.
-    pub(crate) fn failure(&self, name: &[u8], why: &str) -> Result<(), OutputError> {
+    pub(crate) fn print_error(&self, name: &[u8], why: &str) -> Result<(), OutputError> {
         self.problem(name, "error", None, why)
     }
 
     /// Reports a file whose contents differ from those in the index.
-    pub(crate) fn corrupt(
+    pub(crate) fn print_corrupt(
         &self,
         name: &[u8],
         hashed: &Hashed,
@@ -74,8 +65,8 @@ impl<'a> Printer<'a> {
     }
 
     /// Reports an entry of a tree that is not a regular file.
-    pub(crate) fn skipped(&self, name: &[u8], what: &str) -> Result<(), OutputError> {
-        match self.session.args.json {
+    pub(crate) fn print_skipped(&self, name: &[u8], what: &str) -> Result<(), OutputError> {
+        match self.args.json {
             true => self.problem(name, "skipped", None, what),
             false => self.problem(name, "skipped", None, &format!("skipped: it is {what}")),
         }
@@ -88,10 +79,10 @@ impl<'a> Printer<'a> {
         hashed: Option<&Hashed>,
         why: &str,
     ) -> Result<(), OutputError> {
-        self.session.progress.suspend(|| match self.session.args.json {
+        self.progress.suspend(|| match self.args.json {
             true => self.object(name, status, hashed, Some(why)),
             false => {
-                self.session.messages.say_of(name, &why);
+                self.messages.say_of(name, &why);
                 Ok(())
             }
         })
@@ -112,12 +103,12 @@ impl<'a> Printer<'a> {
         if let Some(error) = error {
             object = object.with("error", error);
         }
-        self.session.output.write(object.line().as_bytes())
+        self.output.write(object.line().as_bytes())
     }
 
     /// Adds BLAKE3 as `hash`, and all digests by name if others are requested.
     fn with_digests(&self, mut object: json::Object, digests: &Digests) -> json::Object {
-        let args = self.session.args;
+        let args = self.args;
         let len = usize::try_from(args.blake3_bytes()).unwrap_or(usize::MAX);
         let (mut all, mut has_others) = (serde_json::Map::new(), false);
         for digest in digests.iter() {
@@ -134,7 +125,7 @@ impl<'a> Printer<'a> {
     }
 
     fn style(&self) -> Style {
-        match self.session.args {
+        match self.args {
             Args { tag: true, .. } => Style::Tag,
             Args { applet: Some(_), binary: true, .. } => Style::Binary,
             _ => Style::Plain,
@@ -143,14 +134,14 @@ impl<'a> Printer<'a> {
 
     /// Returns the parts of a line before and after the digits, including the line ending.
     fn around(&self, name: &[u8], algorithm: Algorithm, style: Style) -> (Vec<u8>, Vec<u8>) {
-        let args = self.session.args;
+        let args = self.args;
         let end = if args.zero { LineEnd::Nul } else { LineEnd::Newline };
         let (before, mut after) = match args.no_names || args.raw {
             true => (Vec::new(), Vec::new()),
             false => checkfile::line_around(name, style, algorithm, end),
         };
-        let before = self.session.output.name(&before).into_owned();
-        after = self.session.output.name(&after).into_owned();
+        let before = self.output.name(&before).into_owned();
+        after = self.output.name(&after).into_owned();
         if !args.raw {
             after.push(end as u8);
         }
@@ -161,7 +152,7 @@ impl<'a> Printer<'a> {
         let mut digits = [0; 64];
         // (32 bytes are 64 digits.)
         let _ = hex::encode_to_slice(hash, &mut digits);
-        let (args, output) = (self.session.args, &self.session.output);
+        let (args, output) = (self.args, &self.output);
         let escaped = checkfile::escape(name);
         if matches!(escaped, Cow::Borrowed(_))
             && !(args.no_names || args.zero)
@@ -175,7 +166,7 @@ impl<'a> Printer<'a> {
     }
 
     fn line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
-        let args = self.session.args;
+        let args = self.args;
         match digest.hash() {
             Some(hash) if !args.needs_extended_output() => {
                 self.short_line(name, hash.as_bytes(), style)
@@ -185,10 +176,10 @@ impl<'a> Printer<'a> {
                 let (before, after) = self.around(name, digest.algorithm(), style);
                 let bytes = digest.to_vec();
                 match args.raw {
-                    true => self.session.output.write(&bytes),
+                    true => self.output.write(&bytes),
                     false => {
                         let digits = hex::encode(bytes);
-                        self.session.output.write_parts(&[&before, digits.as_bytes(), &after])
+                        self.output.write_parts(&[&before, digits.as_bytes(), &after])
                     }
                 }
             }
@@ -197,7 +188,7 @@ impl<'a> Printer<'a> {
 
     /// Prints a line with output of BLAKE3 other than the first 32 bytes.
     fn extended_line(&self, name: &[u8], digest: &Digest, style: Style) -> Result<(), OutputError> {
-        let (args, output) = (self.session.args, &self.session.output);
+        let (args, output) = (self.args, &self.output);
         let (mut line, after) = self.around(name, Algorithm::Blake3, style);
         let (mut seek, mut left) = (args.seek, args.blake3_bytes());
         while left > 0 {

@@ -8,7 +8,6 @@ use blockring::{ErrorKind, RunOptions, Source, Tee};
 use ringsum::Digests;
 use ringsum::files::{Failure, Hashed};
 
-use super::print::Printer;
 use crate::cli::output::OutputError;
 use crate::cli::session::{DigestError, Session};
 use crate::cli::{Status, standard_streams};
@@ -17,28 +16,25 @@ use crate::cli::{Status, standard_streams};
 pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     let path = session.args.files.first().map_or(Path::new("-"), |path| path);
     let name = path.as_os_str().as_bytes();
-    let printer = Printer::new(session);
     let source = match session.open_stream(path) {
         Ok(source) => source,
         Err(error) => {
-            printer.failed(name, &DigestError::from(error).into())?;
+            session.print_failure(name, &DigestError::from(error).into())?;
             return Ok(Status::Failure);
         }
     };
     session.progress.expect(|| super::hash::length(path));
     let (mut tee, copies) = open_tee(session)?;
-    let (result, mut status) = match hash(session, &source, path, &mut tee, &copies) {
-        Ok(digests) => (Ok(Hashed::new(digests, &source)), Status::Success),
-        Err(error) => (Err(error), Status::Failure),
-    };
+    let result = hash(session, &source, path, &mut tee, &copies);
     // (Even if the input failed, the copies are as long as possible.)
-    for error in tee.finish().err().unwrap_or_default() {
-        status = Status::Failure;
+    let failed_copies = tee.finish().err().unwrap_or_default();
+    let is_complete = result.is_ok() && failed_copies.is_empty();
+    for error in failed_copies {
         session.say_of(error.path.as_os_str().as_bytes(), &error.kind);
     }
     let reported = match result {
-        Ok(hashed) => printer.hash(name, &hashed),
-        Err(error) => report(session, &printer, name, error),
+        Ok(digests) => session.print_hash(name, &Hashed::new(digests, &source)),
+        Err(error) => report(session, name, error),
     };
     match reported {
         // (The reader of standard output has closed it, which does not affect the copies.)
@@ -47,22 +43,17 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     }
     session.count_inputs(1, false);
     session.finish()?;
-    Ok(status)
+    Ok(if is_complete { Status::Success } else { Status::Failure })
 }
 
-fn report(
-    session: &Session<'_>,
-    printer: &Printer<'_>,
-    name: &[u8],
-    error: ringsum::Error,
-) -> Result<(), OutputError> {
+fn report(session: &Session<'_>, name: &[u8], error: ringsum::Error) -> Result<(), OutputError> {
     match Failure::from(error) {
         // The output failed, not the input.
         Failure::Read(kind @ ErrorKind::Tee { .. }) if !session.args.json => {
             session.progress.suspend(|| session.messages.say(&kind));
             Ok(())
         }
-        failure => printer.failed(name, &failure),
+        failure => session.print_failure(name, &failure),
     }
 }
 

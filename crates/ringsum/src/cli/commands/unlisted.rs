@@ -89,12 +89,8 @@ pub(super) struct UnlistedCounts {
     pub(super) unreadable: u64,
 }
 
-enum UnlistedTag {
-    /// A file that is unlisted.
-    Unlisted(Vec<u8>),
-    /// A directory or a file that could not be read, and why.
-    Failed(Vec<u8>, String),
-}
+/// The name of an unlisted file; or of a directory or a file that could not be read, and why.
+struct UnlistedTag(Vec<u8>, Option<String>);
 
 /// Walks the directories, and reports each unlisted file as unlisted, or as one of the missing
 /// files under a new name.
@@ -136,20 +132,17 @@ pub(super) fn report_unlisted(
         let mut key = || directories.key_of(Path::new(OsStr::from_bytes(&name)));
         match entry.kind() {
             Kind::Failed(error) => {
-                Some(Job { tag: UnlistedTag::Failed(name, error.to_string()), file: None })
+                Some(Job { tag: UnlistedTag(name, Some(error.to_string())), file: None })
             }
             Kind::File if listed.names.binary_search(&key()).is_err() => {
                 let file = InputFile { is_separate, extended, algorithms, ..entry.into() };
-                Some(Job { tag: UnlistedTag::Unlisted(name), file: hashes.then_some(file) })
+                Some(Job { tag: UnlistedTag(name, None), file: hashes.then_some(file) })
             }
             _ => None,
         }
     });
     let report = |outcome| report(session, outcome, &missing, &mut counts);
-    let tag_bytes = |tag: &UnlistedTag| match tag {
-        UnlistedTag::Unlisted(name) => name.len(),
-        UnlistedTag::Failed(name, why) => name.len() + why.len(),
-    };
+    let tag_bytes = |UnlistedTag(name, why): &_| name.len() + why.as_ref().map_or(0, String::len);
     hash_in_parallel(session, jobs.map(Some), tag_bytes, None, report, &|| ())?;
     Ok(counts)
 }
@@ -160,19 +153,16 @@ fn report(
     missing: &Missing<'_>,
     counts: &mut UnlistedCounts,
 ) -> Result<(), OutputError> {
-    let name = match (&job.tag, &result) {
-        (UnlistedTag::Failed(name, why), _) => {
-            counts.unreadable += 1;
-            session.say_of(name, why);
-            return Ok(());
-        }
-        (UnlistedTag::Unlisted(name), Some(Err(failure))) => {
-            counts.unreadable += 1;
-            session.say_of(name, failure);
-            name
-        }
-        (UnlistedTag::Unlisted(name), _) => name,
-    };
+    let UnlistedTag(name, why) = &job.tag;
+    if let Some(why) = why {
+        counts.unreadable += 1;
+        session.say_of(name, why);
+        return Ok(());
+    }
+    if let Some(Err(failure)) = &result {
+        counts.unreadable += 1;
+        session.say_of(name, failure);
+    }
     counts.unlisted += 1;
     let hashed = result.as_ref().and_then(|result| result.as_ref().ok());
     let old = hashed.and_then(|hashed| missing.find(hashed, session.args.seek));

@@ -1,16 +1,51 @@
 //! Lists: the lines of checksum files, and names of files, from any reader.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ringsum::checkfile::{self, Expected, LINE_BYTES_MAX, Malformed, Reader};
+use ringsum::checkfile::{self, Expected, Hints, LINE_BYTES_MAX, LineEnd, Malformed, Reader};
 use ringsum::files::Hashed;
 use ringsum::{Algorithm, Algorithms, Digest};
 
+use crate::cli::args::Args;
+use crate::cli::open::Patient;
+use crate::cli::session::Session;
+
 /// A UTF-8 byte order mark, which some editors write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Returns a reader for the lines of a checksum file.
+pub(crate) fn reader_of(args: &Args, list: &Path) -> Reader {
+    if let Some(applet) = args.applet {
+        return applet.reader();
+    }
+    let name = Some(list.as_os_str().as_bytes());
+    let hints = match &*args.algorithm {
+        [] => Hints::new(&[], &[], name),
+        _ => Hints::new(&args.algorithms(), &[], name),
+    };
+    Reader::new(hints, if args.zero { LineEnd::Nul } else { LineEnd::Newline })
+}
+
+/// Opens a checksum file, and returns its lines, or a single error.
+pub(crate) fn lines_of(
+    session: &Session<'_>,
+    place: usize,
+    list: &Path,
+) -> Box<dyn Iterator<Item = CheckLine> + Send> {
+    match session.open_list(list) {
+        Ok(file) => {
+            let input = BufReader::new(Patient(file));
+            Box::new(CheckLines::new(place, list, input, reader_of(session.args, list)))
+        }
+        Err(error) => {
+            let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
+            Box::new(std::iter::once(CheckLine::BadList { list, why }))
+        }
+    }
+}
 
 /// A line of a checksum file.
 pub(crate) enum CheckLine {
@@ -181,53 +216,31 @@ impl<R: BufRead> Iterator for CheckLines<R> {
     }
 }
 
-/// An iterator over the names in a list of files.
-pub(crate) struct Names<R> {
-    input: R,
-    /// The byte after each name: a newline, or NUL.
-    end: u8,
-    has_ended: bool,
-}
-
 /// Longest name in a list, in bytes, so that a list without line endings does not exhaust memory.
 const NAME_BYTES_MAX: u64 = 1 << 20;
 
-impl<R: BufRead> Names<R> {
-    pub(crate) fn new(input: R, end: u8) -> Names<R> {
-        Names { input, end, has_ended: false }
-    }
-}
-
-impl<R: BufRead> Iterator for Names<R> {
-    type Item = io::Result<PathBuf>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if self.has_ended {
-                return None;
-            }
-            let mut name = Vec::new();
-            let read = self.input.by_ref().take(NAME_BYTES_MAX).read_until(self.end, &mut name);
-            match read {
-                Ok(0) => self.has_ended = true,
-                Ok(n) if n as u64 == NAME_BYTES_MAX && name.last() != Some(&self.end) => {
-                    self.has_ended = true;
-                    return Some(Err(io::Error::other("a name is longer than 1 MiB")));
-                }
-                Ok(_) => {
-                    if name.last() == Some(&self.end) {
-                        name.pop();
-                    }
-                    // (A blank line names no file.)
-                    if !name.is_empty() {
-                        return Some(Ok(PathBuf::from(OsString::from_vec(name))));
-                    }
-                }
-                Err(error) => {
-                    self.has_ended = true;
-                    return Some(Err(error));
-                }
-            }
+/// Returns the names in a list of files. `end`: the byte after each name.
+pub(crate) fn names(mut input: impl BufRead, end: u8) -> impl Iterator<Item = io::Result<PathBuf>> {
+    let mut next = move || loop {
+        let mut name = Vec::new();
+        let read = input.by_ref().take(NAME_BYTES_MAX).read_until(end, &mut name)?;
+        let has_end = name.last() == Some(&end);
+        if read as u64 == NAME_BYTES_MAX && !has_end {
+            return Err(io::Error::other("a name is longer than 1 MiB"));
         }
-    }
+        if has_end {
+            name.pop();
+        }
+        // (A blank line names no file.)
+        if !name.is_empty() || read == 0 {
+            return Ok((read > 0).then(|| PathBuf::from(OsString::from_vec(name))));
+        }
+    };
+    let mut has_ended = false;
+    std::iter::from_fn(move || {
+        let name = if has_ended { None } else { next().transpose() };
+        // (An error ends them, too.)
+        has_ended = !matches!(name, Some(Ok(_)));
+        name
+    })
 }

@@ -126,7 +126,7 @@ fn names(session: &Session<'_>) -> anyhow::Result<(NameIter, Option<usize>)> {
     let file =
         session.open_list(list).map_err(|error| anyhow::anyhow!("{}: {error}", list.display()))?;
     let end = if args.null { 0 } else { b'\n' };
-    let listed = lines::Names::new(BufReader::new(Patient(file)), end);
+    let listed = lines::names(BufReader::new(Patient(file)), end);
     Ok((Box::new(named.into_iter().map(Ok).chain(listed)), None))
 }
 
@@ -154,9 +154,9 @@ pub(crate) fn with_jobs<R>(
         let threads = shares.threads(threads);
         let results = ahead.start(scope, threads, |name: io::Result<PathBuf>| name.map(stat));
         let jobs = results.flat_map(|result| match result {
-            Some(Ok(result)) => JobsOrPause::Jobs(source.jobs_of(result)),
-            Some(Err(error)) => JobsOrPause::Jobs(one(failed(list, &error))),
-            None => JobsOrPause::Pause(true),
+            Some(Ok(result)) => source.jobs_of(result),
+            Some(Err(error)) => one(failed(list, &error)),
+            None => Box::new(std::iter::once(None)),
         });
         Ok(run(&mut counted(session, jobs)))
     })
@@ -193,27 +193,11 @@ pub(crate) fn walk_options(session: &Session<'_>) -> anyhow::Result<WalkOptions>
     })
 }
 
-/// Jobs, or a `None` which means that the next one may take a while.
-enum JobsOrPause<'a> {
-    Jobs(Jobs<'a>),
-    Pause(bool),
-}
-
-impl Iterator for JobsOrPause<'_> {
-    type Item = Option<TreeJob>;
-
-    fn next(&mut self) -> Option<Option<TreeJob>> {
-        match self {
-            JobsOrPause::Jobs(jobs) => jobs.next().map(Some),
-            JobsOrPause::Pause(is_due) => std::mem::take(is_due).then_some(None),
-        }
-    }
-}
-
-type Jobs<'a> = Box<dyn Iterator<Item = TreeJob> + 'a>;
+/// Jobs; a `None` means that the next one may take a while.
+type Jobs<'a> = Box<dyn Iterator<Item = Option<TreeJob>> + 'a>;
 
 fn one<'a>(job: TreeJob) -> Jobs<'a> {
-    Box::new(std::iter::once(job))
+    Box::new(std::iter::once(Some(job)))
 }
 
 fn report(item: Item) -> TreeJob {
@@ -301,10 +285,10 @@ impl JobSource<'_> {
                     if let Some(cache) = cache.filter(|_| is_whole) {
                         cache.finish_tree();
                     }
-                    return Some(report(Item::TreeEnd(root.clone())));
+                    return Some(Some(report(Item::TreeEnd(root.clone()))));
                 };
                 is_whole &= !matches!(entry.kind(), Kind::Failed(_));
-                if let Some(job) = self.job_of(entry, key.as_deref()) {
+                if let job @ Some(_) = self.job_of(entry, key.as_deref()) {
                     return Some(job);
                 }
             }

@@ -19,16 +19,9 @@ pub(super) type Batch<T> = Vec<ActiveJob<T>>;
 pub(super) struct DeviceQueue<T> {
     pub(super) share: DeviceShare,
     pub(super) batches: Queue<Batch<T>>,
-    /// Large files that are not in the page cache.
-    pub(super) large: Queue<LargeJob<T>>,
-}
-
-/// Work for a thread that reads large files.
-pub(super) enum LargeJob<T> {
-    /// The next file.
-    File(ActiveJob<T>),
-    /// Parts of a file that another thread is reading.
-    Help,
+    /// Large files that are not in the page cache. A `None` calls another thread to help with those
+    /// that are being read.
+    pub(super) large: Queue<Option<ActiveJob<T>>>,
 }
 
 impl<T> DeviceQueue<T> {
@@ -44,9 +37,8 @@ impl<T> DeviceQueue<T> {
     /// Returns the next large file that no thread is reading.
     pub(super) fn next_large(&self) -> Option<ActiveJob<T>> {
         loop {
-            match self.large.try_pop()? {
-                LargeJob::File(job) => return Some(job),
-                LargeJob::Help => {}
+            if let job @ Some(_) = self.large.try_pop()? {
+                return job;
             }
         }
     }

@@ -10,7 +10,7 @@ use blockring::{
 };
 
 use super::cached::without_cached;
-use super::device::{Batch, LargeJob};
+use super::device::Batch;
 use super::file_state::FileState;
 use super::job::{ActiveJob, finish_opened, hash_separately, open};
 use super::short_files::ShortFiles;
@@ -129,7 +129,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
                     };
                     files.push_back((source, state));
                 }
-                Route::Large => pool.queue.large.push(LargeJob::File(job)),
+                Route::Large => pool.queue.large.push(Some(job)),
                 Route::Spread => {
                     let result = self.hash_spread(&job, &source);
                     finish_opened(run, job, &source, result);

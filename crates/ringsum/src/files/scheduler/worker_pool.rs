@@ -12,7 +12,7 @@ use std::thread::{self, Scope};
 
 use blockring::{CacheMode, FileQueue, Plan, ReaderKind, Source};
 
-use super::device::{Batch, DeviceQueue, LargeJob, descriptors, descriptors_are_few};
+use super::device::{Batch, DeviceQueue, descriptors, descriptors_are_few};
 use super::dispatch::Run;
 use super::file_state::FileState;
 use super::job::{hash_separately, open};
@@ -182,7 +182,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
     {
         let Some((job, source)) = open(run, job, CacheMode::Buffered) else { continue };
         if source.len() >= Some(HUGE_BYTES_MIN) {
-            (1..threads).for_each(|_| queue.large.push(LargeJob::Help));
+            (1..threads).for_each(|_| queue.large.push(None));
         }
         let state = FileState::new(run, job, &source);
         return Some((source, state));

@@ -189,6 +189,17 @@ macro_rules! compress_lanes {
     };
 }
 
+/// Functions of one or a few instructions each.
+macro_rules! instructions {
+    ($features:literal, $($name:ident($($operand:ident: $type:ty),*) -> $result:ty { $body:expr })*) => { $(
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn $name($($operand: $type),*) -> $result {
+            $body
+        }
+    )* };
+}
+
 mod avx512 {
     use super::*;
 
@@ -260,18 +271,7 @@ mod avx512 {
         unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
     }
 
-    /// Functions of one instruction each.
-    macro_rules! instructions {
-        ($($name:ident($($operand:ident: $type:ty),*) -> $result:ty { $body:expr })*) => { $(
-            #[inline]
-            #[target_feature(enable = "avx512f")]
-            fn $name($($operand: $type),*) -> $result {
-                $body
-            }
-        )* };
-    }
-
-    instructions! {
+    instructions! { "avx512f",
         splat(word: u32) -> Vector { _mm512_set1_epi32(word as i32) }
         add(a: Vector, b: Vector) -> Vector { _mm512_add_epi32(a, b) }
         xor(a: Vector, b: Vector) -> Vector { _mm512_xor_si512(a, b) }
@@ -363,18 +363,7 @@ mod avx2 {
         _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(order))
     }
 
-    /// Functions of a few instructions each.
-    macro_rules! instructions {
-        ($($name:ident($($operand:ident: $type:ty),*) -> $result:ty { $body:expr })*) => { $(
-            #[inline]
-            #[target_feature(enable = "avx2")]
-            fn $name($($operand: $type),*) -> $result {
-                $body
-            }
-        )* };
-    }
-
-    instructions! {
+    instructions! { "avx2",
         splat(word: u32) -> Vector { _mm256_set1_epi32(word as i32) }
         add(a: Vector, b: Vector) -> Vector { _mm256_add_epi32(a, b) }
         xor(a: Vector, b: Vector) -> Vector { _mm256_xor_si256(a, b) }

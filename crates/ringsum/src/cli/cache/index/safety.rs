@@ -7,15 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::{IndexError, directory};
 
-/// The files beside a database that SQLite merges into it.
-const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+/// Suffixes of the files that SQLite creates beside a database, and merges into it.
+pub(crate) const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// Creates an empty index that only its owner can read, because names and hashes of files are
-/// private. (SQLite creates its journal with the mode of the database.)
-///
-/// # Errors
-///
-/// If it cannot be created. A dangling link is not followed.
+/// private. (SQLite creates its journal with the mode of the database.) A dangling link is not
+/// followed.
 pub(super) fn make(path: &Path) -> Result<(), IndexError> {
     let mut options = OpenOptions::new();
     match options.write(true).create_new(true).mode(0o600).open(path) {
@@ -32,10 +29,6 @@ pub(super) fn make(path: &Path) -> Result<(), IndexError> {
 
 /// Refuses files that another user may have planted in a world-writable directory: an index, a link
 /// in its place, or a journal beside it, which SQLite would merge into the index.
-///
-/// # Errors
-///
-/// [`IndexError::Planted`].
 pub(super) fn refuse_planted(path: &Path) -> Result<(), IndexError> {
     if !is_world_writable(&directory(path))
         && !resolved(path).is_some_and(|p| is_world_writable(&directory(&p)))
