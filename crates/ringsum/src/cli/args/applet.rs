@@ -28,19 +28,20 @@ pub(crate) struct Applet {
 const XXHASHES: [Algorithm; 4] =
     [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128, Algorithm::Xxh3];
 
-const APPLETS: [Applet; 12] = [
-    Applet::new("sha256sum", Algorithm::Sha256),
-    Applet::new("sha512sum", Algorithm::Sha512),
-    Applet::new("sha384sum", Algorithm::Sha384),
-    Applet::new("sha224sum", Algorithm::Sha224),
-    Applet::new("sha1sum", Algorithm::Sha1),
-    Applet::new("md5sum", Algorithm::Md5),
-    Applet::new("b2sum", Algorithm::Blake2b(64)),
-    Applet::xxh("xxhsum", Algorithm::Xxh64),
-    Applet::xxh("xxh32sum", Algorithm::Xxh32),
-    Applet::xxh("xxh64sum", Algorithm::Xxh64),
-    Applet::xxh("xxh128sum", Algorithm::Xxh128),
-    Applet::xxh("xxh3sum", Algorithm::Xxh3),
+/// The names of the tools, and their default algorithms.
+const APPLETS: [(&str, Algorithm); 12] = [
+    ("sha256sum", Algorithm::Sha256),
+    ("sha512sum", Algorithm::Sha512),
+    ("sha384sum", Algorithm::Sha384),
+    ("sha224sum", Algorithm::Sha224),
+    ("sha1sum", Algorithm::Sha1),
+    ("md5sum", Algorithm::Md5),
+    ("b2sum", Algorithm::Blake2b(64)),
+    ("xxhsum", Algorithm::Xxh64),
+    ("xxh32sum", Algorithm::Xxh32),
+    ("xxh64sum", Algorithm::Xxh64),
+    ("xxh128sum", Algorithm::Xxh128),
+    ("xxh3sum", Algorithm::Xxh3),
 ];
 
 /// A parsed command line.
@@ -53,18 +54,11 @@ pub(crate) enum Parsed {
 }
 
 impl Applet {
-    const fn new(name: &'static str, algorithm: Algorithm) -> Applet {
-        Applet { name, algorithm, is_xxhsum: false }
-    }
-
-    const fn xxh(name: &'static str, algorithm: Algorithm) -> Applet {
-        Applet { name, algorithm, is_xxhsum: true }
-    }
-
     /// Returns the tool that the command was invoked as; `None` for ringsum itself, and for b3sum.
     pub(crate) fn of(program: &OsStr) -> Option<Applet> {
         let name = program.as_bytes().rsplit(|&byte| byte == b'/').next()?;
-        APPLETS.into_iter().find(|applet| applet.name.as_bytes() == name)
+        let (name, algorithm) = APPLETS.into_iter().find(|(tool, _)| tool.as_bytes() == name)?;
+        Some(Applet { name, algorithm, is_xxhsum: name.starts_with("xxh") })
     }
 
     /// Returns a reader for its checksum files.
@@ -188,24 +182,17 @@ impl Applet {
                 ));
             }
         }
-        match () {
-            () if has("tag") && has("text") => {
-                return Err("--tag does not support --text mode".to_owned());
-            }
-            () if has("zero") && check => {
-                return Err(
-                    "the --zero option is not supported when verifying checksums".to_owned()
-                );
-            }
-            () if has("tag") && check => {
-                return Err("the --tag option is meaningless when verifying checksums".to_owned());
-            }
-            () if (has("binary") || has("text")) && check => {
-                return Err("the --binary and --text options are meaningless when verifying \
-                            checksums"
-                    .to_owned());
-            }
-            () => {}
+        let conflicts = [
+            (has("tag") && has("text"), "--tag does not support --text mode"),
+            (has("zero") && check, "the --zero option is not supported when verifying checksums"),
+            (has("tag") && check, "the --tag option is meaningless when verifying checksums"),
+            (
+                (has("binary") || has("text")) && check,
+                "the --binary and --text options are meaningless when verifying checksums",
+            ),
+        ];
+        if let Some((_, why)) = conflicts.into_iter().find(|(is_there, _)| *is_there) {
+            return Err(why.to_owned());
         }
         let files = matches.get_many::<OsString>("files").into_iter().flatten();
         let files = files.map(PathBuf::from).collect();

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The state shared by the threads.
 pub(crate) struct StatAhead<I: Iterator, X> {
-    input: Mutex<Input<I>>,
+    names: Mutex<I>,
     /// Most names of one chunk.
     chunk: usize,
     /// Most bytes of names in chunks that are started or ready, but not taken; at least one chunk.
@@ -27,20 +27,14 @@ pub(crate) struct StatAhead<I: Iterator, X> {
     changed: Condvar,
 }
 
-struct Input<I> {
-    names: I,
-    next: u64,
-    has_ended: bool,
-}
-
 struct Done<X> {
     chunks: BTreeMap<u64, Chunk<X>>,
     /// Bytes of these chunks, and of those that are started.
     bytes: usize,
-    /// The next chunk to take.
-    next: u64,
-    /// The number of chunks, once it is known.
-    total: Option<u64>,
+    /// Number of chunks that are started, and of those that are taken.
+    begun: u64,
+    taken: u64,
+    has_ended: bool,
     is_closed: bool,
 }
 
@@ -64,10 +58,10 @@ where
         bytes_max: usize,
         name_bytes: fn(&I::Item) -> usize,
     ) -> StatAhead<I, X> {
-        let done =
-            Done { chunks: BTreeMap::new(), bytes: 0, next: 0, total: None, is_closed: false };
+        let (chunks, has_ended, is_closed) = (BTreeMap::new(), false, false);
+        let done = Done { chunks, bytes: 0, begun: 0, taken: 0, has_ended, is_closed };
         StatAhead {
-            input: Mutex::new(Input { names, next: 0, has_ended: false }),
+            names: Mutex::new(names),
             chunk: if comes_slowly { 1 } else { 32 },
             bytes_max,
             name_bytes,
@@ -87,11 +81,9 @@ where
     where
         F: Fn(I::Item) -> X + Copy + Send + 's,
     {
-        let start = |_| {
-            let work = move || while self.work(stat) {};
-            thread::Builder::new().spawn_scoped(scope, work).is_ok()
-        };
-        let threads = (0..threads).filter(|n| start(*n)).count();
+        let work = move || while self.work(stat) {};
+        let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, work).is_ok();
+        let threads = (0..threads).filter(start).count();
         Results { ahead: self, stat, threads, is_slow: false, chunk: Vec::new().into_iter() }
     }
 
@@ -107,40 +99,37 @@ where
     /// Takes the next chunk of names; `None` if there is none left.
     fn begin(&self) -> Option<(u64, Chunk<I::Item>)> {
         // Held while waiting for room, so that chunks are started in order.
-        let mut input = lock(&self.input);
-        if input.has_ended {
-            return None;
-        }
-        let number = input.next;
+        let mut input = lock(&self.names);
         let mut done = lock(&self.done);
+        let number = done.begun;
         let is_full = |done: &Done<X>| {
-            let chunks = number - done.next;
+            let chunks = number - done.taken;
             chunks >= (NAMES_MAX / self.chunk) as u64
                 || (chunks > 0 && done.bytes >= self.bytes_max)
         };
-        while !done.is_closed && is_full(&done) {
+        while !done.is_closed && !done.has_ended && is_full(&done) {
             done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
         }
-        if done.is_closed {
+        if done.is_closed || done.has_ended {
             return None;
         }
         drop(done);
-        let (mut names, mut bytes) = (Vec::new(), 0);
+        let (mut names, mut bytes, mut has_ended) = (Vec::new(), 0, false);
         // (The last chunk may be empty.)
         while names.len() < self.chunk && (names.is_empty() || bytes < self.bytes_max / self.chunk)
         {
-            let Some(name) = input.names.next() else {
-                input.has_ended = true;
+            let Some(name) = input.next() else {
+                has_ended = true;
                 break;
             };
             bytes += (self.name_bytes)(&name);
             names.push(name);
         }
-        input.next += 1;
         let mut done = lock(&self.done);
+        done.begun += 1;
         done.bytes += bytes;
-        if input.has_ended {
-            done.total = Some(input.next);
+        if has_ended {
+            done.has_ended = true;
             self.changed.notify_all();
         }
         Some((number, Chunk { items: names, bytes }))
@@ -178,8 +167,8 @@ where
             }
             let mut done = lock(&self.ahead.done);
             let chunk = loop {
-                let next = done.next;
-                if done.total == Some(next) {
+                let next = done.taken;
+                if done.has_ended && next == done.begun {
                     return None;
                 }
                 if let Some(chunk) = done.chunks.remove(&next) {
@@ -194,7 +183,7 @@ where
                     return Some(None);
                 }
             };
-            done.next += 1;
+            done.taken += 1;
             done.bytes -= chunk.bytes;
             self.ahead.changed.notify_all();
             self.chunk = chunk.items.into_iter();

@@ -39,9 +39,9 @@ impl Totals {
     pub(crate) fn add_input(&self, messages: &Messages, path: &Path, plan: &Plan) {
         let Some(stats) = plan.stats() else { return };
         lock(&self.sums).stats += &stats;
-        let report = Report { stats: &stats, of: ReportOf::Input(path, plan.choices()) };
+        let text = Report::Input(path, plan.choices()).format(&stats, self.format);
         let name = path.as_os_str().as_encoded_bytes();
-        messages.report(Some(name), self.format, report.format(self.format));
+        messages.report(Some(name), self.format, text);
     }
 
     /// Adds the statistics of the files of a device to the totals.
@@ -61,20 +61,14 @@ impl Totals {
     pub(crate) fn print(&self, messages: &Messages) {
         let sums = lock(&self.sums);
         if self.format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
-            let of = ReportOf::All(sums.inputs, self.start.elapsed());
-            let report = Report { stats: &sums.stats, of };
-            messages.report(None, self.format, report.format(self.format));
+            let report = Report::All(sums.inputs, self.start.elapsed());
+            messages.report(None, self.format, report.format(&sums.stats, self.format));
         }
     }
 }
 
-/// Statistics of one input, or of all inputs.
-struct Report<'a> {
-    stats: &'a Stats,
-    of: ReportOf<'a>,
-}
-
-enum ReportOf<'a> {
+/// What statistics are of.
+enum Report<'a> {
     /// An input, and how it was read.
     Input(&'a Path, &'a [Choice]),
     /// The number of inputs, and the time from the first to the last.
@@ -83,18 +77,17 @@ enum ReportOf<'a> {
 
 impl Report<'_> {
     /// Returns one line for programs, or several for users.
-    fn format(&self, format: StatsFormat) -> String {
+    fn format(&self, stats: &Stats, format: StatsFormat) -> String {
         match format {
-            StatsFormat::Json => self.json().to_string(),
-            StatsFormat::Text => self.text(),
+            StatsFormat::Json => self.json(stats).to_string(),
+            StatsFormat::Text => self.text(stats),
         }
     }
 
-    fn json(&self) -> Value {
-        let stats = self.stats;
+    fn json(&self, stats: &Stats) -> Value {
         let mut object = Map::new();
-        match self.of {
-            ReportOf::Input(path, choices) => {
+        match *self {
+            Report::Input(path, choices) => {
                 object.insert("path".to_owned(), path.to_string_lossy().into());
                 if path.to_str().is_none() {
                     let hex = hex::encode(path.as_os_str().as_bytes());
@@ -105,7 +98,7 @@ impl Report<'_> {
                 });
                 object.insert("plan".to_owned(), Value::Object(plan.collect()));
             }
-            ReportOf::All(inputs, elapsed) => {
+            Report::All(inputs, elapsed) => {
                 object.insert("total".to_owned(), true.into());
                 object.insert("inputs".to_owned(), inputs.into());
                 object.insert("elapsed_ns".to_owned(), nanos(elapsed));
@@ -145,10 +138,9 @@ impl Report<'_> {
         Value::Object(object)
     }
 
-    fn text(&self) -> String {
-        let stats = self.stats;
-        let mut text = match self.of {
-            ReportOf::Input(_, choices) => {
+    fn text(&self, stats: &Stats) -> String {
+        let mut text = match *self {
+            Report::Input(_, choices) => {
                 let mut text = "statistics".to_owned();
                 for Choice { what, value, why, .. } in choices {
                     // (Writing to a string does not fail.)
@@ -156,7 +148,7 @@ impl Report<'_> {
                 }
                 text
             }
-            ReportOf::All(inputs, elapsed) => {
+            Report::All(inputs, elapsed) => {
                 let plural = if inputs == 1 { "" } else { "s" };
                 format!("statistics of {inputs} input{plural}\n  elapsed: {}", time(elapsed))
             }

@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 /// One run over all jobs.
 pub(super) struct Run<'a, T> {
     pub(super) options: &'a FilesOptions<'a, T>,
-    buffer: ReorderBuffer<'a, T>,
+    pub(super) buffer: ReorderBuffer<'a, T>,
     pub(super) retries: RetryQueue<T>,
     pub(super) shortage: Shortage,
     /// The threads that a test refuses to start.
@@ -112,7 +112,7 @@ impl<'a, T: Send> Run<'a, T> {
             let job = ActiveJob::new(number, job, bytes);
             number += 1;
             let Some(file) = &job.job().file else {
-                self.finish([job]);
+                self.buffer.finish([job]);
                 continue;
             };
             let device = (file.is_regular && !file.is_separate).then_some(file.device);
@@ -160,11 +160,6 @@ impl<'a, T: Send> Run<'a, T> {
     /// Returns options for hashing the file of a job on its own.
     pub(super) fn options_of(&self, job: &Job<T>) -> Options {
         Options { algorithms: *self.algorithms_of(job), ..self.options.hash.clone() }
-    }
-
-    /// Passes finished jobs to the reorder buffer.
-    pub(super) fn finish(&self, jobs: impl IntoIterator<Item = ActiveJob<T>>) {
-        self.buffer.finish(jobs);
     }
 
     pub(super) fn is_stopped(&self) -> bool {

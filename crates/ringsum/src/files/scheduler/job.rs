@@ -58,7 +58,7 @@ pub(super) fn finish<T: Send>(
             None => return,
         }
     }
-    run.finish([with_result(run, job, result)]);
+    run.buffer.finish([with_result(run, job, result)]);
 }
 
 fn with_result<T: Send>(
@@ -84,7 +84,7 @@ pub(super) fn finish_all<T: Send>(
     // (Collected first, because the reorder buffer consumes the iterator under its lock.)
     let jobs: Vec<_> =
         hashed.into_iter().map(|(job, hashed)| with_result(run, job, Ok(hashed))).collect();
-    run.finish(jobs);
+    run.buffer.finish(jobs);
 }
 
 /// Opens the file of a job, or finishes the job if that fails.
