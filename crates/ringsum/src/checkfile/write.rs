@@ -51,13 +51,10 @@ pub fn line_around(
         LineEnd::Newline => escape(name),
         LineEnd::Nul => Cow::Borrowed(name),
     };
-    match &escaped {
-        Cow::Owned(escaped) => around(b"\\", &escaped[1..], style, algorithm),
-        Cow::Borrowed(name) => around(b"", name, style, algorithm),
-    }
-}
-
-fn around(slash: &[u8], name: &[u8], style: Style, algorithm: Algorithm) -> (Vec<u8>, Vec<u8>) {
+    let (slash, name): (&[u8], _) = match &escaped {
+        Cow::Owned(escaped) => (b"\\", &escaped[1..]),
+        Cow::Borrowed(name) => (b"", *name),
+    };
     match style {
         Style::Plain | Style::Binary => {
             let prefix = if algorithm == Algorithm::Xxh3 { XXH3_PREFIX } else { b"" };

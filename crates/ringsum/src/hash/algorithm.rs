@@ -204,11 +204,8 @@ enum HasherState {
 }
 
 impl AlgorithmHasher {
-    /// Creates the hasher. `mode` applies to BLAKE3 only.
-    ///
-    /// # Panics
-    ///
-    /// For BLAKE2b of 0 bytes, or of more than 64.
+    /// Creates the hasher. `mode` applies to BLAKE3 only. Panics for BLAKE2b of 0 bytes, or of more
+    /// than 64.
     pub(super) fn new(algorithm: Algorithm, mode: &Mode) -> AlgorithmHasher {
         let state = match algorithm {
             Algorithm::Blake3 => HasherState::Blake3(Box::new(mode.hasher())),

@@ -130,11 +130,8 @@ fn names(session: &Session<'_>) -> anyhow::Result<(NameIter, Option<usize>)> {
     Ok((Box::new(named.into_iter().map(Ok).chain(listed)), None))
 }
 
-/// Creates the jobs of a run, and passes them to `run`.
-///
-/// # Errors
-///
-/// If the list cannot be opened, or the options for trees are invalid.
+/// Creates the jobs of a run, and passes them to `run`. Fails if the list cannot be opened, or the
+/// options for trees are invalid.
 pub(crate) fn with_jobs<R>(
     session: &Session<'_>,
     cache: Option<&HashCache>,

@@ -20,10 +20,6 @@ struct Endpoint {
 
 /// Checks that no output file is another endpoint of the same run: it would be truncated before it
 /// is read, or written twice.
-///
-/// # Errors
-///
-/// Names the two endpoints that are the same file.
 pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
     let written = args.output.iter().chain(&args.tee).chain(&args.trace);
     let mut written: Vec<_> = written.filter_map(|path| end_at(path)).collect();

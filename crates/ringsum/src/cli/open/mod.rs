@@ -84,21 +84,18 @@ impl Inputs {
         Ok(Source::from_file(stdin, path)?)
     }
 
+    fn open_file(&mut self, path: &Path) -> Result<File, InputError> {
+        if is_stdin(path) { self.stdin(Stdin::Used) } else { Ok(File::open(path)?) }
+    }
+
     /// Opens an input to be read as a stream, from its position; `-` is standard input.
     pub(crate) fn open_stream(&mut self, path: &Path) -> Result<Source, InputError> {
-        let file = match is_stdin(path) {
-            true => self.stdin(Stdin::Used)?,
-            false => File::open(path)?,
-        };
-        Ok(Source::from_file(file, path)?)
+        Ok(Source::from_file(self.open_file(path)?, path)?)
     }
 
     /// Opens a checksum file or a list of names; `-` is standard input.
     pub(crate) fn open_list(&mut self, path: &Path) -> Result<File, InputError> {
-        let file = match is_stdin(path) {
-            true => self.stdin(Stdin::Used)?,
-            false => File::open(path)?,
-        };
+        let file = self.open_file(path)?;
         match file.metadata()?.is_dir() {
             true => Err(io::Error::from_raw_os_error(libc::EISDIR).into()),
             false => Ok(file),

@@ -31,7 +31,7 @@ const STDOUT: &str = "standard output";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     #[error("{0} is closed")]
-    Closed(&'static str),
+    Closed(String),
     #[error("{0}: {1}")]
     Write(String, io::Error),
 }
@@ -76,33 +76,22 @@ struct Buffer {
 }
 
 impl Output {
-    /// # Errors
-    ///
-    /// If standard output is closed, or the file cannot be created.
+    /// Fails if standard output is closed, or the file cannot be created.
     pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
-        let (file, name) = match to {
-            To::Stdout if standard_streams::stdout_was_closed() => {
-                return Err(OutputError::Closed(STDOUT));
-            }
-            To::Stderr if standard_streams::stderr_was_closed() => {
-                return Err(OutputError::Closed("standard error"));
-            }
-            To::Stdout => (None, STDOUT.to_owned()),
-            To::Stderr => {
-                let name = "standard error".to_owned();
-                match rustix::stdio::stderr().try_clone_to_owned() {
-                    Ok(fd) => (Some(fd.into()), name),
-                    Err(error) => return Err(OutputError::Write(name, error)),
-                }
-            }
-            To::File(path) => {
-                let name = path.display().to_string();
-                match File::create(path) {
-                    Ok(file) => (Some(file), name),
-                    Err(error) => return Err(OutputError::Write(name, error)),
-                }
-            }
+        let (name, is_closed) = match to {
+            To::Stdout => (STDOUT.to_owned(), standard_streams::stdout_was_closed()),
+            To::Stderr => ("standard error".to_owned(), standard_streams::stderr_was_closed()),
+            To::File(path) => (path.display().to_string(), false),
         };
+        if is_closed {
+            return Err(OutputError::Closed(name));
+        }
+        let file = match to {
+            To::Stdout => Ok(None),
+            To::Stderr => rustix::stdio::stderr().try_clone_to_owned().map(|fd| Some(fd.into())),
+            To::File(path) => File::create(path).map(Some),
+        };
+        let file = file.map_err(|error| OutputError::Write(name.clone(), error))?;
         let fd = file.as_ref().map_or(rustix::stdio::stdout(), AsFd::as_fd);
         let is_terminal = rustix::termios::isatty(fd);
         Ok(Output { file, own: OnceLock::new(), name, is_terminal, buffer: Mutex::default() })

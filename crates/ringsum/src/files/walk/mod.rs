@@ -213,10 +213,6 @@ impl Entry {
     }
 
     /// The entry's `stat`; the link target's if it was listed as a link and links are followed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open`](Entry::open).
     pub(crate) fn stat(&self) -> io::Result<Stat> {
         let links = if self.linked { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let handle = self.descriptor()?;

@@ -27,36 +27,6 @@ const SCHEDULE: [[usize; 16]; 7] = {
     schedule
 };
 
-/// Returns the values of up to 16 lanes.
-///
-/// # Panics
-///
-/// Without AVX-512, or with more lanes.
-pub(super) fn avx512(
-    key: &[u32; 8],
-    flags: u32,
-    lanes: &[SimdLane<'_>],
-) -> [ChainingValue; LANES_MAX] {
-    assert!(std::is_x86_feature_detected!("avx512f"));
-    // SAFETY: the processor supports AVX-512F.
-    unsafe { avx512::compress_lanes(key, flags, lanes) }
-}
-
-/// Returns the values of up to 8 lanes.
-///
-/// # Panics
-///
-/// Without AVX2, or with more lanes.
-pub(super) fn avx2(
-    key: &[u32; 8],
-    flags: u32,
-    lanes: &[SimdLane<'_>],
-) -> [ChainingValue; LANES_MAX] {
-    assert!(std::is_x86_feature_detected!("avx2"));
-    // SAFETY: the processor supports AVX2.
-    unsafe { avx2::compress_lanes(key, flags, lanes) }
-}
-
 /// The quarter rounds of all columns, or of all diagonals, interleaved step by step. `$x` and `$y`
 /// are the indices of their first and second message words.
 macro_rules! quarter_rounds {
@@ -105,14 +75,21 @@ macro_rules! round {
 
 /// `compress_lanes` with the vector type of the enclosing module.
 macro_rules! compress_lanes {
-    ($features:literal) => {
-        /// Returns the values of the given lanes.
-        ///
-        /// # Panics
-        ///
-        /// With more than `WIDTH` lanes.
+    ($features:tt) => {
+        /// Returns the values of the given lanes. Panics if the processor does not support the
+        /// features, or with more than `WIDTH` lanes.
+        pub(in super::super) fn compress(
+            key: &[u32; 8],
+            all_flags: u32,
+            lanes: &[SimdLane<'_>],
+        ) -> [ChainingValue; LANES_MAX] {
+            assert!(std::is_x86_feature_detected!($features));
+            // SAFETY: the processor supports the features.
+            unsafe { compress_lanes(key, all_flags, lanes) }
+        }
+
         #[target_feature(enable = $features)]
-        pub(super) fn compress_lanes(
+        fn compress_lanes(
             key: &[u32; 8],
             all_flags: u32,
             lanes: &[SimdLane<'_>],
@@ -200,7 +177,7 @@ macro_rules! instructions {
     )* };
 }
 
-mod avx512 {
+pub(super) mod avx512 {
     use super::*;
 
     type Vector = __m512i;
@@ -286,7 +263,7 @@ mod avx512 {
     }
 }
 
-mod avx2 {
+pub(super) mod avx2 {
     use super::*;
 
     type Vector = __m256i;
