@@ -21,17 +21,7 @@ pub(super) fn fill_closed() {
     }
 }
 
-/// Whether standard input was closed at start-up.
-pub(crate) fn stdin_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & 1 != 0
-}
-
-/// Whether standard output was closed at start-up.
-pub(crate) fn stdout_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & 2 != 0
-}
-
-/// Whether standard error was closed at start-up.
-pub(crate) fn stderr_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed) & 4 != 0
+/// Whether a standard stream was closed at start-up.
+pub(crate) fn was_closed(fd: i32) -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0
 }

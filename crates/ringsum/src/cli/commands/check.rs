@@ -331,27 +331,19 @@ impl<'a> Checker<'a> {
         if listed.line.is_assumed {
             let assumed = &mut self.lists.entry(listed.place).or_default().assumed;
             let Expected { algorithm, digest } = &listed.line.first;
-            match matches {
-                true => assumed.matched = true,
-                false => {
-                    assumed.mismatched += 1;
-                    assumed.algorithm = Some((*algorithm, digest.len()));
-                }
+            if matches {
+                assumed.matched = true;
+            } else {
+                assumed.mismatched += 1;
+                assumed.algorithm = Some((*algorithm, digest.len()));
             }
         }
-        match matches {
-            true => {
-                self.counts.matched += 1;
-                match args.quiet {
-                    true => Ok(()),
-                    false => self.verdict(&listed, "ok", Ok(hashed)),
-                }
-            }
-            false => {
-                self.counts.mismatched += 1;
-                self.verdict(&listed, "mismatch", Ok(hashed))
-            }
+        if !matches {
+            self.counts.mismatched += 1;
+            return self.verdict(&listed, "mismatch", Ok(hashed));
         }
+        self.counts.matched += 1;
+        if args.quiet { Ok(()) } else { self.verdict(&listed, "ok", Ok(hashed)) }
     }
 
     /// Prints `NAME: VERDICT` with the name as written in the line, or an object.

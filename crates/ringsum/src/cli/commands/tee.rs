@@ -81,7 +81,7 @@ fn open_tee(session: &Session<'_>) -> anyhow::Result<(Tee, Vec<File>)> {
     let args = session.args;
     let (mut tee, mut copies) = (Tee::default(), Vec::new());
     if let Some(mode) = args.pass_through {
-        if standard_streams::stdout_was_closed() {
+        if standard_streams::was_closed(libc::STDOUT_FILENO) {
             anyhow::bail!("standard output is closed, and --pass-through writes to it");
         }
         let stdout = File::from(rustix::stdio::stdout().try_clone_to_owned()?);

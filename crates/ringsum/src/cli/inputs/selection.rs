@@ -68,9 +68,7 @@ impl Selection {
         }
         Ok(Some(Arc::new(Selection { include, exclude, gitignore })))
     }
-}
 
-impl Selection {
     /// Whether `--exclude` or a `.gitignore` leaves out a path.
     fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         self.exclude.as_ref().is_some_and(|globs| globs.matches(path))

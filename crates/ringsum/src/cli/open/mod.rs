@@ -55,7 +55,7 @@ impl Inputs {
     /// Returns standard input, once.
     fn stdin(&mut self, as_what: Stdin) -> Result<File, InputError> {
         match self.stdin {
-            _ if standard_streams::stdin_was_closed() => Err(InputError::StdinClosed),
+            _ if standard_streams::was_closed(libc::STDIN_FILENO) => Err(InputError::StdinClosed),
             Stdin::Used => Err(InputError::StdinUsed),
             Stdin::Key => Err(InputError::StdinHadKey),
             Stdin::Unused => {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ringsum::checkfile;
@@ -79,8 +79,10 @@ impl Output {
     /// Fails if standard output is closed, or the file cannot be created.
     pub(crate) fn new(to: To<'_>) -> Result<Output, OutputError> {
         let (name, is_closed) = match to {
-            To::Stdout => (STDOUT.to_owned(), standard_streams::stdout_was_closed()),
-            To::Stderr => ("standard error".to_owned(), standard_streams::stderr_was_closed()),
+            To::Stdout => (STDOUT.to_owned(), standard_streams::was_closed(libc::STDOUT_FILENO)),
+            To::Stderr => {
+                ("standard error".to_owned(), standard_streams::was_closed(libc::STDERR_FILENO))
+            }
             To::File(path) => (path.display().to_string(), false),
         };
         if is_closed {
@@ -110,15 +112,11 @@ impl Output {
     /// Buffers lines until [`flush`](Output::flush), except on a terminal.
     pub(crate) fn start_buffering(&self) {
         if !self.is_terminal {
-            let mut buffer = self.buffer();
+            let mut buffer = lock(&self.buffer);
             buffer.since = Some(Instant::now());
             // (Room for unusually long lines; even longer ones grow it.)
             buffer.lines.reserve(2 * BUFFERED_BYTES);
         }
-    }
-
-    fn buffer(&self) -> MutexGuard<'_, Buffer> {
-        lock(&self.buffer)
     }
 
     /// Writes bytes unchanged.
@@ -128,7 +126,7 @@ impl Output {
 
     /// Writes several parts unchanged, without other output between them.
     pub(crate) fn write_parts(&self, parts: &[&[u8]]) -> Result<(), OutputError> {
-        let mut buffer = self.buffer();
+        let mut buffer = lock(&self.buffer);
         parts.iter().for_each(|part| buffer.lines.extend_from_slice(part));
         let Some(since) = buffer.since else {
             return self.write_out(&mut buffer);
@@ -141,7 +139,7 @@ impl Output {
 
     /// Writes buffered lines that are at least 100 ms old.
     pub(crate) fn flush_old(&self) -> Result<(), OutputError> {
-        let mut buffer = self.buffer();
+        let mut buffer = lock(&self.buffer);
         match buffer.since {
             Some(since) if since.elapsed() >= BUFFERED_TIME && !buffer.lines.is_empty() => {
                 self.write_out(&mut buffer)
@@ -152,7 +150,7 @@ impl Output {
 
     /// Writes buffered lines.
     pub(crate) fn flush(&self) -> Result<(), OutputError> {
-        self.write_out(&mut self.buffer())
+        self.write_out(&mut lock(&self.buffer))
     }
 
     /// Writes buffered lines without allocating, unless another thread holds the buffer for longer

@@ -37,13 +37,9 @@ pub(super) fn hash_separately<T: Send>(run: &Run<'_, T>, job: ActiveJob<T>) {
     if run.is_stopped() {
         return;
     }
-    match cached_hash(run, &job) {
-        Some(hashed) => finish(run, job, Ok(hashed)),
-        None => {
-            let result = (run.options.hash_one)(job.job());
-            finish(run, job, result);
-        }
-    }
+    let cached = cached_hash(run, &job);
+    let result = cached.map_or_else(|| (run.options.hash_one)(job.job()), Ok);
+    finish(run, job, result);
 }
 
 /// Finishes a job, or queues it for a retry.
@@ -98,8 +94,10 @@ pub(super) fn open<T: Send>(
         CacheMode::Direct => file.open_direct(),
         _ => file.open(),
     };
+    // (Not cut short by a stop, which would report it as a failure.)
+    let is_stopped = || false;
     let is_exhausted = Failure::is_out_of_descriptors;
-    let opened = run.shortage.wait(ATTEMPTS_MAX, || run.is_stopped(), is_exhausted, open);
+    let opened = run.shortage.wait(ATTEMPTS_MAX, is_stopped, is_exhausted, open);
     match opened {
         Ok(source) => Some((job, source)),
         Err(failure) => {

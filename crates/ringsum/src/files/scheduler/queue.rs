@@ -1,7 +1,7 @@
 //! A queue between threads that can be closed.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::lock;
@@ -30,10 +30,6 @@ impl<X> Default for Queue<X> {
 }
 
 impl<X> Queue<X> {
-    fn state(&self) -> MutexGuard<'_, QueueState<X>> {
-        lock(&self.state)
-    }
-
     pub(super) fn push(&self, item: X) {
         self.insert(|items| items.push_back(item));
     }
@@ -44,7 +40,7 @@ impl<X> Queue<X> {
     }
 
     fn insert(&self, insert: impl FnOnce(&mut VecDeque<X>)) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         insert(&mut state.items);
         // (Notifying is a system call.)
         if state.waiting > 0 {
@@ -53,18 +49,18 @@ impl<X> Queue<X> {
     }
 
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        lock(&self.state).is_closed = true;
         self.changed.notify_all();
     }
 
     pub(super) fn try_pop(&self) -> Option<X> {
-        self.state().items.pop_front()
+        lock(&self.state).items.pop_front()
     }
 
     /// Waits for an item. Returns false if the queue is empty and closed. Calls `idle` once if the
     /// wait takes longer than 100 ms.
     pub(super) fn wait(&self, idle: &mut dyn FnMut()) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.waiting += 1;
         let mut is_idle = false;
         while state.items.is_empty() && !state.is_closed {
@@ -76,7 +72,7 @@ impl<X> Queue<X> {
                 drop(state);
                 idle();
                 is_idle = true;
-                state = self.state();
+                state = lock(&self.state);
             }
         }
         state.waiting -= 1;
@@ -96,12 +92,12 @@ impl<X> Queue<X> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.state().items.len()
+        lock(&self.state).items.len()
     }
 
     /// Whether there are more items than threads waiting for one.
     pub(super) fn is_behind(&self) -> bool {
-        let state = self.state();
+        let state = lock(&self.state);
         state.items.len() > state.waiting as usize
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::job::ActiveJob;
 use super::{Outcome, UNREPORTED_MAX, lock};
@@ -55,13 +55,9 @@ impl<'a, T> ReorderBuffer<'a, T> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, BufferState<T>> {
-        lock(&self.state)
-    }
-
     /// Accepts finished jobs, and reports those that are next.
     pub(super) fn finish(&self, jobs: impl IntoIterator<Item = ActiveJob<T>>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         for ActiveJob { number, outcome, bytes, .. } in jobs {
             if state.is_stopped {
                 return;
@@ -126,7 +122,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
     /// reported. Returns false if the run is stopped. Only for the dispatcher.
     pub(super) fn wait_for_room(&self, number: u64, bytes: usize) -> bool {
         if !self.has_room(number) {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             // (Room is made and stops are set under the lock, so no wake-up is missed.)
             while !self.has_room(number) {
                 state.is_full = true;
@@ -144,7 +140,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
     /// Returns the number of `dispatched` jobs that were not reported although the run was not
     /// stopped; 0 unless there is a bug.
     pub(super) fn lost(&self, dispatched: u64) -> u64 {
-        let state = self.state();
+        let state = lock(&self.state);
         if state.is_stopped { 0 } else { dispatched - self.reported.load(Ordering::Relaxed) }
     }
 
@@ -152,7 +148,7 @@ impl<'a, T> ReorderBuffer<'a, T> {
     /// result (such as the end of a tree): it would say something about all jobs before it.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         for (outcome, _) in std::mem::take(&mut state.finished).into_iter().flatten() {
             if !state.is_stopped && outcome.result.is_some() {
                 state.is_stopped = !(self.report)(*outcome);

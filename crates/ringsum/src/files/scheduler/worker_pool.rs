@@ -106,8 +106,13 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
         // Files are left only if the rings of all threads failed.
         let mut left = Vec::new();
         pool.large_files.take_unfinished(|state, _| left.extend(state.take_job()));
-        left.extend(std::iter::from_fn(|| queue.next_large()));
         left.into_iter().for_each(|job| hash_separately(run, job));
+        pool.hash_large_separately();
+    }
+
+    fn hash_large_separately(&self) {
+        let jobs = std::iter::from_fn(|| self.queue.next_large());
+        jobs.for_each(|job| hash_separately(self.run, job));
     }
 
     /// Starts another thread if more items are queued than threads are waiting.
@@ -123,8 +128,7 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
             let bytes = self.plan.reader_bytes(ReaderKind::Large);
             start(self.run, scope, &self.large, bytes, || self.work_large());
             if self.large.running() == 0 {
-                std::iter::from_fn(|| self.queue.next_large())
-                    .for_each(|job| hash_separately(self.run, job));
+                self.hash_large_separately();
             }
         }
     }
@@ -163,8 +167,7 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
             }
             if !worker.read_large(&self.large_files) {
                 // Other threads may have a ring; otherwise each file reports the error.
-                std::iter::from_fn(|| self.queue.next_large())
-                    .for_each(|job| hash_separately(self.run, job));
+                self.hash_large_separately();
             }
         }
         self.large.end();

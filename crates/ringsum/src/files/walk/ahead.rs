@@ -185,7 +185,7 @@ impl Shared {
         }
     }
 
-    /// Opens a directory of which `handle` is the descriptor, or one in it.
+    /// Opens a directory that was listed (as `.`), or one in it.
     fn open_in(&self, listed: &Listed, name: &[u8], linked: bool) -> io::Result<OwnedFd> {
         let open = || match &listed.handle {
             Some(handle) => open_directory(&handle.fd, name, OFlags::RDONLY, linked),
