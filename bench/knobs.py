@@ -34,22 +34,22 @@ ENGINES = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"]
 # Each group: whether it is cold, whether it is primed (see turns.py), and its commands by their options, which are
 # compared with the first.
 GROUPS = {
-    "engines, cold": (True, False, ["", *(f"--engine {engine}" for engine in ENGINES)]),
+    "engines, cold": (True, False, ["", *(f"--io engine={engine}" for engine in ENGINES)]),
     "engines, cold, through the page cache, the second of two in a row": (
         True,
         True,
-        ["--cache buffered", *(f"--engine {engine} --cache buffered" for engine in ENGINES)],
+        ["--io page-cache=buffered", *(f"--io engine={engine} --io page-cache=buffered" for engine in ENGINES)],
     ),
-    "engines, warm": (False, False, ["", *(f"--engine {engine}" for engine in ENGINES)]),
+    "engines, warm": (False, False, ["", *(f"--io engine={engine}" for engine in ENGINES)]),
     "cache modes, cold, the second of two in a row": (
         True,
         True,
-        ["--cache direct", "--cache buffered", "--cache dontcache"],
+        ["--io page-cache=direct", "--io page-cache=buffered", "--io page-cache=dontcache"],
     ),
     "depth, cold, 512 KiB blocks": (
         True,
         False,
-        ["", *(f"--depth {depth}" for depth in (1, 2, 4, 8, 32, 64))],
+        ["", *(f"--io queue-depth={depth}" for depth in (1, 2, 4, 8, 32, 64))],
     ),
     "blocks, cold, 8 MiB in flight": (
         True,
@@ -57,7 +57,7 @@ GROUPS = {
         [
             "",
             *(
-                f"--block-size {kib}K --depth {8192 // kib}"
+                f"--io block-size={kib}K --io queue-depth={8192 // kib}"
                 for kib in (4, 16, 64, 128, 256, 1024, 4096)
             ),
         ],
@@ -65,47 +65,47 @@ GROUPS = {
     "slots, cold, depth 8": (
         True,
         False,
-        ["--depth 8", "--depth 8 --slots 4", "--depth 8 --slots 16", "--depth 8 --slots 32"],
+        ["--io queue-depth=8", "--io queue-depth=8 --io slots=4", "--io queue-depth=8 --io slots=16", "--io queue-depth=8 --io slots=32"],
     ),
     "io_uring, cold": (
         True,
         False,
         [
             "",
-            "--io-drain",
-            "--io-link",
-            "--sqpoll",
-            "--fixed-buffers",
-            "--fixed-file",
-            "--fixed-buffers --fixed-file",
-            "--consume batch",
-            "--consume batch --io-link",
-            "--spin",
+            "--io=drain=on",
+            "--io=link=on",
+            "--io",
+            "sqpoll=--io fixed-buffers=on",
+            "--io=fixed-file=on",
+            "--io fixed-buffers=on --io fixed-file=on",
+            "--io consume=batch",
+            "--io consume=batch --io link=on",
+            "--io=wait=spin",
         ],
     ),
-    "memory, cold": (True, False, ["", "--huge-pages off", "--huge-pages hugetlb"]),
+    "memory, cold": (True, False, ["", "--io huge-pages=off", "--io huge-pages=hugetlb"]),
     "threads, cold": (
         True,
         False,
         [
             "",
-            "--workers 0",
-            "--workers 1",
-            "--workers 2",
-            "--in-order",
-            "--in-order --workers 1",
-            "--in-order --workers 1 --spin",
+            "--io workers=0",
+            "--io workers=1",
+            "--io workers=2",
+            "--io=order=in-order",
+            "--io order=in-order --io workers=1",
+            "--io order=in-order --io workers=1 --io wait=spin",
         ],
     ),
     "threads, warm": (
         False,
         False,
-        ["", "--workers 0", "--workers 1", "--workers 3", "--in-order", "--in-order --workers 1"],
+        ["", "--io workers=0", "--io workers=1", "--io workers=3", "--io=order=in-order", "--io order=in-order --io workers=1"],
     ),
     "pool threads, cold": (
         True,
         False,
-        ["--pool-threads 8", *(f"--pool-threads {n}" for n in (1, 2, 4, 16, 32))],
+        ["--io pool-threads=8", *(f"--io pool-threads={n}" for n in (1, 2, 4, 16, 32))],
     ),
     "diagnostics, cold": (True, False, ["", "--explain", "--stats", "--trace /dev/null"]),
     "diagnostics, warm": (False, False, ["", "--explain", "--stats", "--trace /dev/null"]),
@@ -176,7 +176,7 @@ def batches(path, runs):
 def knobs(path, runs, cold, primed, options):
     commands = {name or "(default)": [turns.RINGSUM, *name.split(), path] for name in options}
     if not cold:
-        turns.run([turns.RINGSUM, "--cache", "buffered", path])
+        turns.run([turns.RINGSUM, "--io", "page-cache=buffered", path])
     samples = turns.compare(commands, runs, cold, primed)
     base = turns.median(next(iter(samples.values())))
     rows = ["| | median s | least s | CPU s | ratio of medians |", "|---|---|---|---|---|"]

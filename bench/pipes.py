@@ -157,10 +157,10 @@ def main():
         {
             "cat FILE | ringsum": Pipeline(from_cat, [ringsum]),
             "pipe_source --huge | ringsum": Pipeline(source, [ringsum]),
-            "cat FILE | ringsum --workers 0": Pipeline(from_cat, [ringsum, "--workers", "0"]),
-            "pipe_source --huge | ringsum --workers 0": Pipeline(source, [ringsum, "--workers", "0"]),
-            "cat FILE | ringsum --workers 1": Pipeline(from_cat, [ringsum, "--workers", "1"]),
-            "pipe_source --huge | ringsum --workers 1": Pipeline(source, [ringsum, "--workers", "1"]),
+            "cat FILE | ringsum --io workers=0": Pipeline(from_cat, [ringsum, "--io", "workers=0"]),
+            "pipe_source --huge | ringsum --io workers=0": Pipeline(source, [ringsum, "--io", "workers=0"]),
+            "cat FILE | ringsum --io workers=1": Pipeline(from_cat, [ringsum, "--io", "workers=1"]),
+            "pipe_source --huge | ringsum --io workers=1": Pipeline(source, [ringsum, "--io", "workers=1"]),
         },
     )
     bench.group(
@@ -184,7 +184,7 @@ def main():
     bench.group(
         "1 GiB through a pipe, by the block",
         {
-            f"cat FILE | ringsum --block-size {size}": Pipeline(from_cat, [ringsum, "--block-size", size])
+            f"cat FILE | ringsum --io block-size={size}": Pipeline(from_cat, [ringsum, "--io", f"block-size={size}"])
             for size in ("256K", "64K", "128K", "512K", "1M")
         },
     )
@@ -193,7 +193,7 @@ def main():
         "vmsplice, read": ([], ["--read"]),
         "vmsplice, splice": ([], ["--splice"]),
         "the same, huge pages": (["--huge"], ["--splice"]),
-        "the same, busy": (["--huge", "--spin"], ["--splice", "--spin"]),
+        "the same, busy": (["--huge", "--io=wait=spin"], ["--splice", "--io=wait=spin"]),
     }
     bench.ladder("From source to sink, GiB/s, by the size of the pipe", ways, 4 * GIB, SIZES)
     print((out / "pipes.md").read_text())

@@ -19,7 +19,7 @@ from soak_world import Broken, send, storm
 ENGINES = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"]
 CACHES = ["direct", "buffered", "dontcache"]
 BLOCKS = ["512", "4096", "12K", "64K", "96K", "128K", "512K", "1M", "3M", "4M", "16M"]
-KNOBS = ["--io-drain", "--io-link", "--sqpoll=5", "--fixed-buffers", "--fixed-file", "--iopoll"]
+KNOBS = ["--io=drain=on", "--io=link=on", "--io=sqpoll=5", "--io=fixed-buffers=on", "--io=fixed-file=on", "--io=iopoll=on"]
 # Boundaries: chunks, pages, blocks, subtrees, windows of mappings.
 EDGES = [0, 1, 64, 512, 1000, 1024, 4096, 16384, 65536, 131072, 262144, 524288, 1 << 20, 2 << 20, 4 << 20]
 LENGTH_MAX = 12 << 20
@@ -95,23 +95,23 @@ class Case:
             return args, may_refuse
         if self.chance(0.7):
             engine = self.rng.choice(ENGINES)
-            args += ["--engine", engine]
+            args += ["--io", f"engine={engine}"]
             may_refuse = True
             if engine == "io_uring" and self.chance(0.3):
                 args += self.rng.sample(KNOBS, self.rng.choice([1, 1, 2]))
         if self.chance(0.4):
-            args += ["--cache", self.rng.choice(CACHES)]
+            args += ["--io", f"page-cache={self.rng.choice(CACHES)}"]
             may_refuse = True
         if self.chance(0.5):
-            args += ["--block-size", self.rng.choice(BLOCKS)]
+            args += ["--io", f"block-size={self.rng.choice(BLOCKS)}"]
             may_refuse = True
-        for option, numbers in [("--depth", [1, 2, 3, 7, 16, 64]), ("--slots", [1, 2, 5, 16, 33, 64])]:
+        for key, numbers in [("queue-depth", [1, 2, 3, 7, 16, 64]), ("slots", [1, 2, 5, 16, 33, 64])]:
             if self.chance(0.3):
-                args += [option, str(self.rng.choice(numbers))]
+                args += ["--io", f"{key}={self.rng.choice(numbers)}"]
                 may_refuse = True
         if self.chance(0.3):
-            args += [self.rng.choice(["--workers", "--num-threads"]), str(self.rng.choice([1, 2, 3, 7]))]
-        for option in ["--in-order", "--consume=batch", "--huge-pages=off", "--retry-changed=1", "--spin"]:
+            args.append(self.rng.choice(["--io=workers=", "--num-threads="]) + str(self.rng.choice([1, 2, 3, 7])))
+        for option in ["--io=order=in-order", "--io=consume=batch", "--io=huge-pages=off", "--retry-changed=1", "--io=wait=spin"]:
             if self.chance(0.08):
                 args.append(option)
         return args, may_refuse

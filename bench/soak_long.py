@@ -25,7 +25,7 @@ def long(case):
     root = case.path(place)
     root.mkdir()
     engine = case.rng.choice([None, None, *ENGINES])
-    how = ["--engine", engine] if engine else []
+    how = ["--io", f"engine={engine}"] if engine else []
     paths = plant(root, case)
     read = place.read / root.name
     names = [str(read / path.name) for path in paths]

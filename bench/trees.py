@@ -120,7 +120,7 @@ def main():
         if wants("cold"):
             commands = {
                 "ringsum -r": f"{ringsum} -r {tree}",
-                "ringsum -r --cache direct": f"{ringsum} -r --cache direct {tree}",
+                "ringsum -r --io page-cache=direct": f"{ringsum} -r --io page-cache=direct {tree}",
                 short(one): one,
                 short(many): many,
             }
@@ -147,10 +147,10 @@ def main():
         if wants("engines"):
             commands = {"ringsum -r": f"{ringsum} -r {tree}"}
             for option in (
-                "--cache buffered",
-                "--cache dontcache",
-                "--engine pread --cache direct",
-                "--engine pread --cache direct -j 64",
+                "--io page-cache=buffered",
+                "--io page-cache=dontcache",
+                "--io engine=pread --io page-cache=direct",
+                "--io engine=pread --io page-cache=direct -j 64",
                 "-j 4",
                 "-j 32",
             ):

@@ -79,7 +79,9 @@ pub use self::{
 pub use crate::core::buffer::Buffer;
 pub use config::{
     AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, Memory, Observe, Order,
-    Uring, Wait, validate::ConfigError,
+    Uring, Wait,
+    knobs::{KNOBS, Knob, parse_size},
+    validate::ConfigError,
 };
 pub use error::{BoxError, Change, Error, ErrorKind, Precision};
 pub use observe::{

@@ -4,6 +4,7 @@
 //! Explicit options are never silently overridden. An explicit engine, cache mode or block size is
 //! used as is or rejected with an error; a number beyond use is clamped, and the plan says so.
 
+pub(crate) mod knobs;
 pub(crate) mod validate;
 
 use std::fmt;
@@ -195,7 +196,7 @@ pub enum HugePages {
 }
 
 /// How to read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Io {
     /// How requests reach the kernel. [`EngineKind::Mmap`] is set by [`Config::mmap`].
@@ -232,6 +233,31 @@ pub struct Io {
     pub rate_limit: Option<RateLimit>,
     /// The priority of reads in the device's queue.
     pub priority: Option<IoPriority>,
+    /// Whether [`RunOptions::tuning`](crate::RunOptions::tuning) is asked for a measured setting.
+    /// Default: true.
+    pub tuned: bool,
+}
+
+impl Default for Io {
+    fn default() -> Io {
+        Io {
+            engine: None,
+            cache: None,
+            bypass_cache: false,
+            block_bytes: None,
+            queue_depth: None,
+            slots: None,
+            workers: None,
+            threads_max: None,
+            pool_threads: None,
+            in_order: false,
+            wait: Wait::default(),
+            consume: Consume::default(),
+            rate_limit: None,
+            priority: None,
+            tuned: true,
+        }
+    }
 }
 
 /// How much memory to use, and which pages.
@@ -412,7 +438,8 @@ impl Config {
     /// applies if another one is explicit.
     pub(crate) fn accepts_tuning(&self) -> bool {
         let is_shaped = self.has_explicit_shape();
-        self.explicit_engine().is_none() && self.io.cache.is_none() && !is_shaped
+        let is_automatic = self.explicit_engine().is_none() && self.io.cache.is_none();
+        self.io.tuned && is_automatic && !is_shaped
     }
 
     /// Whether no option about how to read is explicit.

@@ -36,6 +36,22 @@ pub enum ConfigError {
         /// Most bytes that all of them may take.
         bytes_max: u64,
     },
+    /// [`Config::set`]: no option has this name.
+    #[error("there is no option {key:?}")]
+    Key {
+        /// The name.
+        key: String,
+    },
+    /// [`Config::set`]: the option does not have this value.
+    #[error("{key}={value}: the values are {values}")]
+    Value {
+        /// The option.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// Its values: see [`Knob::values`](crate::Knob::values).
+        values: &'static str,
+    },
     /// Two options exclude each other.
     #[error("{0}")]
     Contradiction(&'static str),
@@ -63,12 +79,12 @@ impl Config {
             }
             _ => Ok(()),
         };
-        range("block size", io.block_bytes, BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)?;
-        range("queue depth", io.queue_depth, 1, QUEUE_DEPTH_MAX)?;
+        range("block-size", io.block_bytes, BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)?;
+        range("queue-depth", io.queue_depth, 1, QUEUE_DEPTH_MAX)?;
         range("slots", io.slots, 1, SLOTS_MAX)?;
         range("workers", io.workers, 0, WORKERS_MAX)?;
-        range("pool threads", io.pool_threads, 1, POOL_THREADS_MAX)?;
-        range("SQPOLL idle time", uring.sqpoll, 0, SQPOLL_IDLE_MS_MAX)?;
+        range("pool-threads", io.pool_threads, 1, POOL_THREADS_MAX)?;
+        range("sqpoll", uring.sqpoll, 0, SQPOLL_IDLE_MS_MAX)?;
         if let Some(IoPriority::BestEffort(level @ 8..)) = io.priority {
             let (value, min, max) = (level.into(), 0, 7);
             return Err(ConfigError::Range { name: "I/O priority", value, min, max });

@@ -301,7 +301,7 @@ impl Chooser<'_> {
             if let Some(why) = refused {
                 return Err(ErrorKind::Cache { cache, why: why.clone() });
             }
-            self.note("cache", cache.name(), EXPLICIT);
+            self.note("page-cache", cache.name(), EXPLICIT);
             return Ok(cache);
         }
         let resident = facts.resident.unwrap_or(0.0);
@@ -358,7 +358,7 @@ impl Chooser<'_> {
                 Err(no_dontcache) => (CacheMode::Buffered, format!("{why}; {no_dontcache}")),
             },
         };
-        self.note("cache", cache.name(), why);
+        self.note("page-cache", cache.name(), why);
         Ok(cache)
     }
 

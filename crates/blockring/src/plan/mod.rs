@@ -366,7 +366,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, Choice { what, value, why }) in self.choices.iter().enumerate() {
             let newline = if i == 0 { "" } else { "\n" };
-            write!(f, "{newline}  {what:8} {value:16} {why}")?;
+            write!(f, "{newline}  {what:11} {value:16} {why}")?;
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ impl Chooser<'_> {
             let why = format!("the block size, {block_bytes}, is not a multiple of {align}");
             return Err(ErrorKind::Cache { cache, why });
         }
-        self.note("block", size(block_bytes.into()), why);
+        self.note("block-size", size(block_bytes.into()), why);
         Ok(block_bytes)
     }
 
@@ -151,7 +151,7 @@ impl Chooser<'_> {
             true => format!("clamped to the slots ({depth_why}: {depth_wanted})"),
             false => depth_why,
         };
-        self.note("depth", depth.to_string(), depth_why);
+        self.note("queue-depth", depth.to_string(), depth_why);
         self.note("slots", slots.to_string(), slots_why);
         Ok((depth, slots))
     }

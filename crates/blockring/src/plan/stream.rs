@@ -108,8 +108,8 @@ pub(super) fn decide_stream(
     let mut choices: Vec<_> = facts.pipe.map(enlarged).into_iter().collect();
     choices.extend([
         choice("engine", ring.engine.name().to_owned(), &format!("{}: {}", facts.what, facts.why)),
-        choice("block", size(block_bytes.into()), block_why),
-        choice("depth", "1".to_owned(), "a stream is read by one read after another"),
+        choice("block-size", size(block_bytes.into()), block_why),
+        choice("queue-depth", "1".to_owned(), "a stream is read by one read after another"),
         choice("slots", slots.to_string(), slots_why),
         choice("workers", workers.to_string(), &workers_why),
     ]);

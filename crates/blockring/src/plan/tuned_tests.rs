@@ -49,7 +49,7 @@ fn a_measured_setting_is_used_for_direct_reads_of_a_local_device() {
         let (plan, choices) = decided(facts, Config::default(), Some(Ok(tuning())));
         let shape = (plan.engine, plan.block_bytes, plan.depth);
         assert_eq!(shape == (EngineKind::Libaio, 1 << 20, blocks), is_used, "{what}: {shape:?}");
-        for choice in ["engine", "block", "depth"] {
+        for choice in ["engine", "block-size", "queue-depth"] {
             assert_eq!(reason(&choices, choice).contains(WHY), is_used, "{what}: {choices:?}");
         }
         assert_eq!(not_used(&choices), None, "{what}");

@@ -244,8 +244,10 @@ impl Plan {
     fn note_batch(&mut self, piece_bytes_max: u32, ring: &RingPlan) {
         for choice in self.choices_mut() {
             let (value, why) = match choice.what {
-                "block" => (crate::config::size(piece_bytes_max.into()), "at most, in a batch"),
-                "depth" => (ring.depth.to_string(), "in a batch"),
+                "block-size" => {
+                    (crate::config::size(piece_bytes_max.into()), "at most, in a batch")
+                }
+                "queue-depth" => (ring.depth.to_string(), "in a batch"),
                 "slots" => (ring.slots.to_string(), "in a batch, as far as memory allows"),
                 "workers" => ("0".to_owned(), "the calling thread reads a batch"),
                 _ => continue,

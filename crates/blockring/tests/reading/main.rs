@@ -474,7 +474,7 @@ fn a_cold_run_leaves_nothing_in_the_page_cache() {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let source = Source::open(&scratch.0).unwrap();
     let plan = self::plan(&source, &Config::default(), Order::AnyOrder).unwrap();
-    let direct = plan.choices().iter().any(|c| c.what == "cache" && c.value == "direct");
+    let direct = plan.choices().iter().any(|c| c.what == "page-cache" && c.value == "direct");
     if !direct {
         return skip(&format!(
             "a cold run: not cold, or no direct I/O on this file system: {plan}"

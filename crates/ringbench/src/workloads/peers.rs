@@ -114,7 +114,7 @@ pub(crate) fn of_file(ringsum: &Path, path: &Path, threads: &[u32]) -> Vec<Peer>
     let ours = |options: &[&str]| Peer::ringsum(ringsum, options, path).printing(BLAKE3);
     let mut peers = vec![
         ours(&[]),
-        ours(&["--cache", "buffered"]).named("ringsum --cache buffered"),
+        ours(&["--io", "page-cache=buffered"]).named("ringsum --io page-cache=buffered"),
         plain("b3sum").printing(BLAKE3),
         plain("b3sum --no-mmap").printing(BLAKE3),
     ];

@@ -17,8 +17,8 @@ pub(crate) fn value(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = values::parse_glob(text);
     let _ = values::parse_io_priority(text);
-    if let Ok(bytes) = values::parse_block_bytes(text) {
-        assert_eq!(u64::from(bytes), meaning(text), "{text:?}");
+    if let Some(bytes) = blockring::parse_size(text) {
+        assert_eq!(bytes, meaning(text), "{text:?}");
     }
     if let Ok(rate) = values::parse_rate(text) {
         let size = text.strip_suffix("/s").unwrap_or(text);

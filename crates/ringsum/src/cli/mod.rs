@@ -23,6 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::args::Args;
 use self::args::applet::{Applet, Parsed};
+use self::args::help;
 use self::output::{Messages, Output, OutputError, To};
 use self::session::Session;
 use self::settings::{Settings, SettingsError};
@@ -68,28 +69,32 @@ fn run(line: Vec<OsString>, messages: &Messages) -> anyhow::Result<Status> {
     }
     match Args::parse_from_line(line) {
         Ok(args) => run_with(&args, messages),
-        Err(error) if error.use_stderr() => {
-            // The first paragraph describes the error; print it on one line.
-            let text = error.to_string();
-            let what = text.split("\n\n").next().unwrap_or_default();
-            let what: Vec<_> = what.lines().map(str::trim).collect();
-            Ok(usage(messages, what.join(" ").trim_start_matches("error: ")))
-        }
+        Err(error) if error.use_stderr() => Ok(usage(messages, &help::describe(&error))),
         Err(help_or_version) => {
-            Output::new(To::Stdout)?.write(help_or_version.to_string().as_bytes())?;
+            let text = help_or_version.to_string();
+            // (The prefix comes with a text of our own.)
+            let text = text.trim_start_matches("error: ");
+            Output::new(To::Stdout)?.write(text.as_bytes())?;
             Ok(Status::Success)
         }
     }
 }
 
 fn usage(messages: &Messages, what: &str) -> Status {
-    messages.say(&format_args!("{what}; see --help"));
+    let names_help = what.contains("--list-algorithms") || what.contains("--io help");
+    let help = if names_help { "" } else { " (see --help)" };
+    messages.say(&format_args!("{what}{help}"));
     Status::Usage
 }
 
 fn run_with(args: &Args, messages: &Messages) -> anyhow::Result<Status> {
-    if args.lists_algorithms() {
+    messages.set_color(args.color);
+    if args.list_algorithms {
         commands::algorithms::print(&Output::new(To::Stdout)?)?;
+        return Ok(Status::Success);
+    }
+    if let Some(what) = args.generate {
+        Output::new(To::Stdout)?.write(&what.text()?)?;
         return Ok(Status::Success);
     }
     let settings = match Settings::of(args) {

@@ -49,7 +49,7 @@ impl Settings {
     /// If the options are out of range, or do not fit in the memory limit.
     pub(crate) fn of(args: &Args) -> Result<Settings, SettingsError> {
         let mut config = args.config();
-        if args.engine == Some(EngineKind::Mmap) {
+        if config.io.engine == Some(EngineKind::Mmap) {
             #[expect(unsafe_code)]
             // SAFETY: bytes that change while hashed give a wrong digest, which is not printed.
             let allowed = unsafe { AllowMmap::new() }.map_err(SettingsError::Mmap)?;
@@ -81,7 +81,7 @@ impl Settings {
         }
         let options = Options { mode: Mode::Hash, algorithms: args.algorithms(), config };
         let bounded = OnceLock::new();
-        Ok(Settings { options, separate, bounded, tuning: tuning(args), shares })
+        Ok(Settings { options, separate, bounded, tuning: tuning(), shares })
     }
 
     /// Returns the configuration for a file that is hashed alone.
@@ -101,10 +101,7 @@ impl Settings {
 
 /// Returns the measured settings. A plan looks them up only if they matter: never for a small file,
 /// which therefore costs no system call.
-fn tuning(args: &Args) -> Option<Box<FindTuning>> {
-    if args.no_tuned {
-        return None;
-    }
+fn tuning() -> Option<Box<FindTuning>> {
     let [config_home, home] = ["XDG_CONFIG_HOME", "HOME"].map(std::env::var_os);
     let path: Option<PathBuf> = tuned::default_path(config_home.as_deref(), home.as_deref());
     Some(Box::new(tuned::tunings(path?)))

@@ -97,9 +97,16 @@ impl Algorithm {
         self.properties().1
     }
 
-    /// Returns the algorithm with that name; BLAKE2b with a digest of 64 bytes, as in `b2sum`.
+    /// Returns the algorithm with that name; BLAKE2b with a digest of 64 bytes, as in `b2sum`. Upper
+    /// case, hyphens and underscores make no difference; `sha3` is `sha3-256`.
     pub fn from_name(name: &str) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+        let plain = |name: &str| -> String {
+            let letters = name.chars().filter(|letter| !matches!(letter, '-' | '_'));
+            letters.map(|letter| letter.to_ascii_lowercase()).collect()
+        };
+        let name = plain(name);
+        let name = if name == "sha3" { "sha3256" } else { &name };
+        Algorithm::ALL.into_iter().find(|algorithm| plain(algorithm.name()) == name)
     }
 
     /// Returns the length of its digest in bytes; for BLAKE3, 32.

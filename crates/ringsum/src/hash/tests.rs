@@ -338,9 +338,15 @@ fn every_name_is_found_again_and_is_one() {
     for algorithm in Algorithm::ALL {
         assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
     }
-    for other in
-        ["", "SHA256", "sha-256", "sha3", "blake2", "blake2b-256", "xxhash", "list", " md5"]
-    {
+    for (name, algorithm) in [
+        ("SHA256", Algorithm::Sha256),
+        ("sha-256", Algorithm::Sha256),
+        ("SHA3_256", Algorithm::Sha3_256),
+        ("sha3", Algorithm::Sha3_256),
+    ] {
+        assert_eq!(Algorithm::from_name(name), Some(algorithm));
+    }
+    for other in ["", "blake2", "blake2b-256", "xxhash", "list", " md5"] {
         assert_eq!(Algorithm::from_name(other), None, "{other:?}");
     }
     // The length is no part of the name.

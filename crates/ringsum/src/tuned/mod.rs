@@ -48,10 +48,13 @@ pub struct TunedEntry {
     #[serde(serialize_with = "engine_name", deserialize_with = "engine_of_name")]
     pub engine: EngineKind,
     /// Threads of the engine `pool`, if they were measured.
+    #[serde(rename = "pool-threads")]
     pub pool_threads: Option<u32>,
     /// Bytes of a block: a power of two, at least 1 KiB.
+    #[serde(rename = "block-size")]
     pub block_bytes: u32,
     /// Requests in flight.
+    #[serde(rename = "queue-depth")]
     pub depth: u32,
     /// Bytes per second with this setting.
     pub bytes_per_s: f64,
@@ -224,7 +227,7 @@ impl TunedEntry {
             return Err(format!("the engine {} is never measured", self.engine));
         }
         if !is_subtree_size(self.block_bytes.into()) {
-            return Err("block_bytes is not a power of two of at least 1024".to_owned());
+            return Err("block-size is not a power of two of at least 1024".to_owned());
         }
         let is_rate = |rate: &f64| rate.is_finite() && *rate >= 0.0;
         if ![self.bytes_per_s, self.built_in_bytes_per_s].iter().all(is_rate) {

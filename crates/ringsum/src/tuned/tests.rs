@@ -101,7 +101,8 @@ fn unknown_keys_and_a_symbolic_link_stay() {
     let path = folder.path().join("tuned.json");
     save(&path, &entry(device(0, None))).expect("saved");
     let text = fs::read_to_string(&path).expect("text");
-    fs::write(&path, text.replace("\"depth\"", "\"note\": \"mine\",\n\"depth\"")).expect("it");
+    fs::write(&path, text.replace("\"queue-depth\"", "\"note\": \"mine\",\n\"queue-depth\""))
+        .expect("it");
     // Through a symbolic link.
     let link = folder.path().join("link");
     symlink(&path, &link).expect("a link");
@@ -130,15 +131,18 @@ fn a_damaged_file_is_reported_and_left_alone() {
         (changed("\"version\": 1", "\"version\": 2"), "its version is 2, and this program reads"),
         (changed("\"version\": 1", "\"version\": \"1\""), "invalid type: string"),
         (changed("\"devices\"", "\"disks\""), "missing field `devices`"),
-        (changed("\"depth\": 24", "\"depth\": 0"), "device 0: queue depth is 0, and must be"),
-        (changed("\"depth\": 24", "\"depth\": 4294967297"), "invalid value"),
-        (changed("\"depth\": 24", "\"deep\": 24"), "device 0: missing field `depth`"),
-        (changed("1048576", "1048577"), "block_bytes is not a power of two"),
-        (changed("1048576", "512"), "block_bytes is not a power of two"),
-        (changed("1048576", "134217728"), "block size is 134217728, and must be"),
+        (
+            changed("\"queue-depth\": 24", "\"queue-depth\": 0"),
+            "device 0: queue-depth is 0, and must be",
+        ),
+        (changed("\"queue-depth\": 24", "\"queue-depth\": 4294967297"), "invalid value"),
+        (changed("\"queue-depth\": 24", "\"deep\": 24"), "device 0: missing field `queue-depth`"),
+        (changed("1048576", "1048577"), "block-size is not a power of two"),
+        (changed("1048576", "512"), "block-size is not a power of two"),
+        (changed("1048576", "134217728"), "block-size is 134217728, and must be"),
         (changed("\"pool\"", "\"mmap\""), "the engine mmap is never measured"),
         (changed("\"pool\"", "\"aio\""), "no engine \"aio\""),
-        (changed("\"pool_threads\": 16", "\"pool_threads\": 0"), "pool threads is 0"),
+        (changed("\"pool-threads\": 16", "\"pool-threads\": 0"), "pool-threads is 0"),
         (changed("2026-11-21", "last\\u001b[2J"), "control characters"),
         (" ".repeat(FILE_BYTES_MAX as usize + 1), "longer than 1 MiB"),
     ];
@@ -164,7 +168,7 @@ fn an_invalid_entry_is_not_written() {
     let path = folder.path().join("tuned.json");
     let good = || entry(device(0, None));
     let cases = [
-        (TunedEntry { block_bytes: 3 << 10, ..good() }, "block_bytes"),
+        (TunedEntry { block_bytes: 3 << 10, ..good() }, "block-size"),
         (TunedEntry { bytes_per_s: f64::NAN, ..good() }, "a rate"),
         (TunedEntry { engine: EngineKind::Pread, ..good() }, "engine"),
         (TunedEntry { kernel: "6\n".to_owned(), ..good() }, "control characters"),

@@ -125,7 +125,7 @@ fn the_same_as_the_tools_of_that_name() {
             assert_eq!(one_go, expected, "{algorithm}");
         }
         // All together, and one after another.
-        for options in [&[][..], &["--jobs=1"], &["--in-order"]] {
+        for options in [&[][..], &["--jobs=1"], &["--io=order=in-order"]] {
             let run = scratch.run(&[&["-a", algorithm.name()], options, &files].concat());
             assert_eq!((run.code, &*run.stderr), (0, ""), "{algorithm} {options:?}");
             assert_eq!(digits_of(run.stdout()), one_go, "{algorithm} {options:?}");
@@ -376,13 +376,13 @@ fn a_file_on_standard_input_counts_from_its_position_on() {
         for options in [
             &[][..],
             &["--num-threads=1"],
-            &["--engine=io_uring", "--cache=buffered"],
-            &["--engine=mmap"],
-            &["--engine=pool"],
-            &["--block-size=3000"],
-            &["--block-size=4K", "--num-threads=9"],
+            &["--io=engine=io_uring", "--io=page-cache=buffered"],
+            &["--io=engine=mmap"],
+            &["--io=engine=pool"],
+            &["--io=block-size=3000"],
+            &["--io=block-size=4K", "--num-threads=9"],
         ] {
-            if position >= data.len() && options[..].iter().any(|o| o.starts_with("--engine")) {
+            if position >= data.len() && options[..].iter().any(|o| o.contains("engine=")) {
                 continue;
             }
             let mut file = File::open(&path).unwrap();
@@ -408,9 +408,9 @@ fn passed_through_and_written_to_files() {
         for script in [
             "cat in | $R -p ASKED | cat",
             "cat in | $R -p=share ASKED | cat",
-            "cat in | $R -p=share --workers 2 ASKED | cat",
+            "cat in | $R -p=share --io workers=2 ASKED | cat",
             "$R -p ASKED < in | cat",
-            "cat in | $R -p --num-threads 1 --block-size 1K ASKED > out; cat out",
+            "cat in | $R -p --num-threads 1 --io block-size=1K ASKED > out; cat out",
             "cat in | $R -p=share --tee copy --tee /dev/null ASKED | cat; cmp in copy",
             "cat in | $R -p --tee copy --tee more ASKED | cat; cmp in copy; cmp in more",
         ] {
@@ -433,7 +433,12 @@ fn a_map_of_errors_gives_digests_of_what_can_be_read_alone() {
         scratch.write("data", &data);
         for cache in ["buffered", "direct"] {
             let run = scratch.run(
-                &[&["--list-bad-ranges", "--cache", cache], &asked(&THREE)[..], &["data"]].concat(),
+                &[
+                    &["--list-bad-ranges", &*format!("--io=page-cache={cache}")],
+                    &asked(&THREE)[..],
+                    &["data"],
+                ]
+                .concat(),
             );
             run.expect(0, &tagged(&THREE, &data, "data"), "");
         }
@@ -502,11 +507,11 @@ fn trees_warm_and_cold() {
             &["--unordered"],
             &["--num-threads=1"],
             &["--num-threads=7"],
-            &["--engine=io_uring", "--cache=direct"],
-            &["--engine=pool"],
-            &["--engine=mmap"],
-            &["--in-order"],
-            &["--block-size=64K", "--depth=2"],
+            &["--io=engine=io_uring", "--io=page-cache=direct"],
+            &["--io=engine=pool"],
+            &["--io=engine=mmap"],
+            &["--io=order=in-order"],
+            &["--io=block-size=64K", "--io=queue-depth=2"],
         ] {
             for is_cold in [false, true] {
                 if is_cold {

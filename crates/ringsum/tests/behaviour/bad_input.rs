@@ -19,7 +19,7 @@ fn one_bad_file_stops_no_other() {
         1,
         &line.repeat(2),
         "ringsum: missing: No such file or directory (os error 2)\n\
-         ringsum: folder: Is a directory (os error 21)\n",
+         ringsum: folder: is a directory: use -r to hash the files in it\n",
     );
 }
 
@@ -106,18 +106,18 @@ fn nonsense_on_the_command_line() {
     let scratch = Scratch::new();
     scratch.write("a", "aaa");
     let lines: [(&[&str], &str); 14] = [
-        (&["--block-size", "0", "a"], "from 512 bytes to 64MiB"),
-        (&["--block-size", "64TiB", "a"], "from 512 bytes to 64MiB"),
-        (&["--block-size", "huge", "a"], "from 512 bytes to 64MiB"),
-        (&["--depth", "0", "a"], "must be from 1 to 32768"),
-        (&["--depth", "32769", "a"], "must be from 1 to 32768"),
-        (&["--slots", "-1", "a"], "invalid value '-1'"),
-        (&["--slots", "1000", "--block-size", "64M", "a"], "at most 16 slots"),
-        (&["--workers", "5000", "a"], "must be from 0 to 1024"),
-        (&["--engine", "floppy", "a"], "io_uring, libaio, pool, pread, stream, mmap"),
-        (&["--engine", "null", "a"], "io_uring, libaio, pool, pread, stream, mmap"),
-        (&["--cache", "never", "a"], "direct, buffered, dontcache"),
-        (&["--engine", "mmap", "--cache", "direct", "a"], "buffered only"),
+        (&["--io", "block-size=0", "a"], "from 512 to 67108864"),
+        (&["--io", "block-size=64TiB", "a"], "from 512 to 67108864"),
+        (&["--io", "block-size=huge", "a"], "512 to 64MiB"),
+        (&["--io", "queue-depth=0", "a"], "must be from 1 to 32768"),
+        (&["--io", "queue-depth=32769", "a"], "must be from 1 to 32768"),
+        (&["--io", "slots=-1", "a"], "slots=-1: the values are 1 to 32768"),
+        (&["--io", "slots=1000", "--io", "block-size=64M", "a"], "at most 16 slots"),
+        (&["--io", "workers=5000", "a"], "must be from 0 to 1024"),
+        (&["--io", "engine=floppy", "a"], "io_uring|libaio|pool|pread|stream|mmap"),
+        (&["--io", "engine=null", "a"], "io_uring|libaio|pool|pread|stream|mmap"),
+        (&["--io", "page-cache=never", "a"], "direct|buffered|dontcache"),
+        (&["--io", "engine=mmap", "--io", "page-cache=direct", "a"], "buffered only"),
         (&["--keyed", "--derive-key", "x", "a"], "cannot be used with"),
         (&["--length", "many", "a"], "invalid value 'many'"),
     ];
@@ -137,16 +137,18 @@ fn nonsense_on_the_command_line() {
 fn an_explicit_option_that_is_not_available_is_an_error() {
     let scratch = Scratch::new();
     scratch.write("a", content(100_000));
-    let output = scratch.run(&["--cache", "direct", "--block-size", "1000", "a"]);
+    let output = scratch.run(&["--io", "page-cache=direct", "--io", "block-size=1000", "a"]);
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.contains("not a multiple of"), "{}", output.stderr);
-    let output = scratch.run_with(&["--engine", "io_uring", "-"], b"x");
+    let output = scratch.run_with(&["--io", "engine=io_uring", "-"], b"x");
     assert_eq!((output.code, output.stdout()), (1, ""));
     assert!(output.stderr.contains("leave the engine out"), "{}", output.stderr);
     // A file of length 0 may be empty, and then any engine can read it.
     scratch.write("empty", "");
     let line = format!("{}  empty\n", hex(b""));
-    scratch.run(&["--engine", "io_uring", "--cache", "direct", "empty"]).expect(0, &line, "");
+    scratch
+        .run(&["--io", "engine=io_uring", "--io", "page-cache=direct", "empty"])
+        .expect(0, &line, "");
 }
 
 #[test]
@@ -243,8 +245,11 @@ fn a_file_that_shrinks_and_grows() {
     let mut zeros = content(4 << 20);
     zeros.resize(8 << 20, 0);
     let allowed = [hex(&content(8 << 20)), short, hex(&zeros)];
-    for options in [&[][..], &["--engine", "mmap"], &["--engine", "io_uring", "--cache", "direct"]]
-    {
+    for options in [
+        &[][..],
+        &["--io", "engine=mmap"],
+        &["--io", "engine=io_uring", "--io", "page-cache=direct"],
+    ] {
         let meddle = |file: &File, round| {
             thread::sleep(Duration::from_micros(200 + round % 7 * 300));
             file.set_len(if round % 2 == 0 { 4 << 20 } else { 8 << 20 }).unwrap();

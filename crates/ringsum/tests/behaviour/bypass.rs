@@ -102,7 +102,7 @@ fn a_file_on_a_disk_is_read_from_it() {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             let explained = setup.scratch.shell("$R --bypass-cache --explain < file");
             assert_eq!(explained.stdout(), format!("{}  -\n", hex(&content)));
-            assert!(explained.stderr.contains("\n  cache    direct "), "{}", explained.stderr);
+            assert!(explained.stderr.contains("\n  page-cache  direct "), "{}", explained.stderr);
         }
         Ok(())
     });
@@ -184,7 +184,7 @@ fn follows(
     old: &[u8],
     engines: &[&str],
 ) -> Result<(), String> {
-    let buffered = "--cache buffered";
+    let buffered = "--io page-cache=buffered";
     let file = File::open(setup.scratch.join(path)).unwrap();
     let _locked = Locked::new(&file, old.len())?;
     setup.hashes(buffered, path, old);
@@ -201,7 +201,7 @@ fn follows(
 }
 
 const ENGINES: [&str; 5] =
-    ["", "--engine io_uring", "--engine libaio", "--engine pread", "--engine pool"];
+    ["", "--io engine=io_uring", "--io engine=libaio", "--io engine=pread", "--io engine=pool"];
 
 fn files_follow(
     setup: &mut Setup,
@@ -236,7 +236,7 @@ fn a_change_below_the_page_cache_is_seen() {
 fn a_change_below_btrfs_is_seen() {
     // With checksums, btrfs itself would notice the change.
     attempt("a change below btrfs", |setup| {
-        let engines = ["", "--engine io_uring --workers 1"];
+        let engines = ["", "--io engine=io_uring --io workers=1"];
         files_follow(setup, "mkfs.btrfs -q", 128, "nodatasum", &engines)
     });
     // btrfs falls back to the page cache if pages of the buffers do not exist yet.

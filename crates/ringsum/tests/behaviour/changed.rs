@@ -17,7 +17,7 @@ const LEN: usize = 2 << 20;
 fn start(scratch: &Scratch, args: &[&str]) -> (Child, Watchdog) {
     let mut command = scratch.command(args);
     // Other files are smaller and not in the page cache, so they must be read.
-    command.args(["--limit-rate=2MiB", "--block-size=64KiB"]);
+    command.args(["--limit-rate=2MiB", "--io=block-size=64KiB"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     let watchdog = Watchdog::of(&child);

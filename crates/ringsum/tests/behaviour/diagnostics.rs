@@ -40,7 +40,8 @@ fn stats_are_one_object_for_each_input_and_one_for_all() {
     scratch.write("small", "hi");
     let engines = ["io_uring", "libaio", "pool", "pread", "stream", "mmap"];
     for engine in engines {
-        let options = ["--stats=json", "--engine", engine, "--block-size", "64K", "--depth", "8"];
+        let io = format!("engine={engine},block-size=64K,queue-depth=8");
+        let options = ["--stats=json", "--io", &io];
         let output = scratch.run(&[&options[..], &["large", "missing", "small"]].concat());
         let hashes = format!("{}  large\n{}  small\n", hex(&data), hex(b"hi"));
         assert_eq!((output.code, output.stdout()), (1, &*hashes), "{}", output.stderr);
@@ -89,7 +90,8 @@ fn stats_for_people_name_the_bottleneck() {
     let scratch = Scratch::new();
     scratch.write("a", content(3_000_000));
     scratch.write("b", content(2_000_000));
-    for options in [&["--stats"][..], &["--stats=text", "--workers", "1", "--in-order"]] {
+    for options in [&["--stats"][..], &["--stats=text", "--io", "workers=1", "--io=order=in-order"]]
+    {
         let output = scratch.run(&[options, &["a", "b"]].concat());
         assert_eq!(output.code, 0);
         for part in [
@@ -114,8 +116,9 @@ fn a_trace_has_every_read_and_every_block() {
     let scratch = Scratch::new();
     scratch.write("a", content(1_000_000));
     scratch.write("b", "bbb");
-    for options in [&[][..], &["--workers", "2"], &["--workers", "1", "--in-order"]] {
-        let fixed = ["--trace", "trace.json", "--engine", "pool", "--block-size", "64K"];
+    for options in [&[][..], &["--io", "workers=2"], &["--io", "workers=1", "--io=order=in-order"]]
+    {
+        let fixed = ["--trace", "trace.json", "--io", "engine=pool", "--io", "block-size=64K"];
         let output = scratch.run(&[&fixed[..], options, &["a", "b"]].concat());
         assert_eq!((output.code, &*output.stderr), (0, ""), "{options:?}");
         let text = fs::read_to_string(scratch.join("trace.json")).unwrap();
@@ -167,9 +170,11 @@ fn a_limit_is_kept_over_all_files() {
     output.expect(0, &format!("{}  a\n", hex(&data)).repeat(4), "");
     // The last block has no delay after it.
     assert!(start.elapsed().as_secs_f64() >= 600_000.0 / f64::from(1 << 20), "too fast");
-    for options in [&["--engine", "io_uring"][..], &["--workers", "3", "--engine", "pread"]] {
+    for options in
+        [&["--io", "engine=io_uring"][..], &["--io", "workers=3", "--io", "engine=pread"]]
+    {
         let start = Instant::now();
-        let fixed = ["--limit-rate", "1M", "--block-size", "64K", "a", "a"];
+        let fixed = ["--limit-rate", "1M", "--io", "block-size=64K", "a", "a"];
         scratch.run(&[options, &fixed].concat()).expect(
             0,
             &format!("{}  a\n", hex(&data)).repeat(2),
@@ -177,9 +182,10 @@ fn a_limit_is_kept_over_all_files() {
         );
         assert!(start.elapsed().as_secs_f64() >= 300_000.0 / f64::from(1 << 20), "too fast");
     }
-    let output = scratch.run(&["--limit-rate", "1M", "--stats", "--engine", "io_uring", "a", "a"]);
+    let output =
+        scratch.run(&["--limit-rate", "1M", "--stats", "--io", "engine=io_uring", "a", "a"]);
     assert!(output.stderr.contains("bottleneck: the rate limit"), "{}", output.stderr);
-    let output = scratch.run(&["--limit-rate", "1M", "--block-size", "2M", "a"]);
+    let output = scratch.run(&["--limit-rate", "1M", "--io", "block-size=2M", "a"]);
     assert_eq!(output.code, 2);
     assert!(output.stderr.contains("larger than the rate limit per second"), "{}", output.stderr);
     let output = scratch.run_with(&["--limit-rate", "100000", "-"], &data[..50_000]);

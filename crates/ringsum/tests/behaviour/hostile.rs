@@ -98,8 +98,8 @@ fn a_link_in_the_place_of_a_file_is_named_and_not_followed() {
     for args in [
         &["-r", "t"][..],
         &["-r", "--follow", "t"],
-        &["-r", "--workers=1", "t"],
-        &["-r", "-j1", "--engine=pool", "t"],
+        &["-r", "--io=workers=1", "t"],
+        &["-r", "-j1", "--io=engine=pool", "t"],
         &["-r", "--index=index", "t"],
     ] {
         let Some(output) = swapped_meanwhile(args) else { return };
@@ -142,7 +142,7 @@ fn no_race_leads_out_of_the_tree() {
             }
         });
         let until = Instant::now() + Duration::from_secs(2);
-        let ways = [&["-r", "t"][..], &["-r", "--workers=1", "t"], &["-r", "-j2", "t"]];
+        let ways = [&["-r", "t"][..], &["-r", "--io=workers=1", "t"], &["-r", "-j2", "t"]];
         for way in ways.iter().cycle() {
             let output = scratch.run(way);
             let is_told = output.code == 0 || !output.stderr.is_empty();
@@ -233,7 +233,7 @@ fn a_check_file_opens_no_device_fifo_or_socket() {
         .collect();
     let paths: Vec<_> = kinds.iter().map(|(name, _)| scratch.join(name)).collect();
     let paths: Vec<_> = paths.iter().map(|path| &**path).collect();
-    for way in [&[][..], &["--workers=1"], &["--engine=pool"]] {
+    for way in [&[][..], &["--io=workers=1"], &["--io=engine=pool"]] {
         let said = format!("ringsum: WARNING: {} listed files could not be read\n", kinds.len());
         let times = opened(&paths, || {
             scratch.run(&[&["--check", "list"], way].concat()).expect(1, &expected, &said);
@@ -289,7 +289,7 @@ fn no_race_hangs_a_check() {
         });
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until {
-            for way in ["--workers=1", "--quiet", "--retry-changed=1"] {
+            for way in ["--io=workers=1", "--quiet", "--retry-changed=1"] {
                 // (If it hangs, the watchdog kills it, and there is no exit status.)
                 let output = scratch.run(&["--check", "--warn", way, "list"]);
                 told.push(output);

@@ -117,7 +117,7 @@ fn no_mode_lets_a_name_act_on_a_terminal() {
     let scratch = everything_hostile();
     let modes = "~|no~|-- ~ no~ long~|--tag ~ no~|--tag -r t|--zero ~ no~|-l 64 ~|--no-names no~ ~\
         |--json ~ no~|--json --index index ~|--explain ~ long~|--stats ~ long~|--stats=json ~ long~\
-        |--engine mmap ~|--workers 2 ~|--bypass-cache ~|--limit-rate 1G ~|--list-bad-ranges ~ no~\
+        |--io engine=mmap ~|--io workers=2 ~|--bypass-cache ~|--limit-rate 1G ~|--list-bad-ranges ~ no~\
         |-r t|-r t/~|-r t no~|-r --json t|-r --follow t|-r --follow --json t|-r --gitignore t\
         |-r --include ~ t|-r --exclude [~ t|-r --tree-digest t|-r --tree-digest --json t/~\
         |-r --unordered --explain --stats t|-r --stats=json t|-r --index index t\
@@ -129,7 +129,7 @@ fn no_mode_lets_a_name_act_on_a_terminal() {
         |-c --json special|-c --report-unlisted t list~|-c --zero --report-unlisted t --follow zero\
         |-c --json --report-unlisted t list~|-c --report-unlisted no~ list~|-c --explain --stats list~\
         |--output no~/x ~|--output t/~ ~|--output ~ ~|--trace no~/x ~|--trace ~ ~|--tee no~/x ~\
-        |--tee ~ ~|--raw no~|--~|--engine ~ x|--length ~|--cache ~ x|--derive-key ~ ~|--block-size ~ x";
+        |--tee ~ ~|--raw no~|--~|--io ~ x|--length ~|--io engine=~ x|--derive-key ~ ~|--io block-size=~ x";
     let mut escaped = 0;
     for mode in modes.split('|') {
         let mode = mode.trim();

@@ -71,7 +71,9 @@ fn what_did_not_change_is_not_read_again() {
     settle();
     expect_read(&scratch, &[], bytes_below(&scratch));
     let before = fs::read(scratch.join("index")).unwrap();
-    for way in [&[][..], &["-j1"], &["--engine=io_uring"], &["--cache=direct"], &["--follow"]] {
+    for way in
+        [&[][..], &["-j1"], &["--io=engine=io_uring"], &["--io=page-cache=direct"], &["--follow"]]
+    {
         expect_read(&scratch, way, 0);
     }
     assert_eq!(fs::read(scratch.join("index")).unwrap(), before, "nothing was to be written");
@@ -102,7 +104,8 @@ fn what_is_read_alone_is_not_read_again_either() {
     let scratch = tree();
     settle();
     expect_read(&scratch, &[], bytes_below(&scratch));
-    for way in ["--workers=1", "--in-order", "--engine=mmap", "--block-size=1000"] {
+    for way in ["--io=workers=1", "--io=order=in-order", "--io=engine=mmap", "--io=block-size=1000"]
+    {
         expect_read(&scratch, &[way], 0);
     }
 }
@@ -192,7 +195,7 @@ fn verifying_reads_everything_and_counts() {
     };
     let read = counted(&[], "0 unchanged, 0 changed, 8 new, 0 gone, 0 corrupt");
     assert_eq!(read, all);
-    for way in ["-j1", "--cache=direct"] {
+    for way in ["-j1", "--io=page-cache=direct"] {
         let read = counted(&[way], "8 unchanged, 0 changed, 0 new, 0 gone, 0 corrupt");
         assert_eq!(read, all);
     }

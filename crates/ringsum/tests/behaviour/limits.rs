@@ -216,13 +216,16 @@ fn what_is_named_and_does_not_fit_into_the_memory_is_refused() {
         (&["--memory", "7M", "a"], "the minimum is 8MiB"),
         (&["--memory", "much", "a"], "not a size such as 64MiB"),
         (
-            &["--memory", "8M", "--block-size", "8M", "a"],
+            &["--memory", "8M", "--io", "block-size=8M", "a"],
             "more than 4 MiB: use blocks of at most 4 MiB",
         ),
-        (&["--memory", "8M", "--block-size", "1M", "--depth", "5", "a"], "use at most 4 slots"),
-        (&["--memory", "8M", "--workers", "1024", "a"], "use at most 1024 slots"),
+        (
+            &["--memory", "8M", "--io", "block-size=1M", "--io", "queue-depth=5", "a"],
+            "use at most 4 slots",
+        ),
+        (&["--memory", "8M", "--io", "workers=1024", "a"], "use at most 1024 slots"),
         (&["--memory", "8M", "-r", "-j", "9", "."], "allows --jobs 8 at most"),
-        (&["--memory", "8M", "-r", "--block-size", "1M", "."], "a part of the memory limit"),
+        (&["--memory", "8M", "-r", "--io", "block-size=1M", "."], "a part of the memory limit"),
     ];
     for (args, part) in cases {
         let output = scratch.run(args);
@@ -250,7 +253,7 @@ fn a_huge_file_takes_no_more_than_it_may() {
     let Some(log2) = bytes else { return skip("a huge file: this file system has none") };
     for args in [
         &["--memory", "8M"][..],
-        &["--memory", "8M", "--cache", "buffered"],
+        &["--memory", "8M", "--io", "page-cache=buffered"],
         &["--memory", "8M", "-r"],
     ] {
         let mut command = scratch.command(args);
@@ -590,7 +593,8 @@ fn one_file_takes_no_more_memory_than_its_control_group_has() {
         let Some(group) = Group::new("memory", files, mib << 20) else {
             return skip("control groups: none with a limit on memory can be made");
         };
-        for args in [&["large"][..], &["--cache", "buffered", "large"], &["--tee", "copy", "large"]]
+        for args in
+            [&["large"][..], &["--io", "page-cache=buffered", "large"], &["--tee", "copy", "large"]]
         {
             cool(scratch.path());
             let mut command = scratch.command(args);

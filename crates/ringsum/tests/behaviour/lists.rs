@@ -71,8 +71,9 @@ fn lists_that_cannot_be_had() {
     let (scratch, [a, ..]) = files();
     let gone = "ringsum: nowhere: No such file or directory (os error 2)\n";
     scratch.run(&["--files-from", "nowhere"]).expect(1, "", gone);
-    let directory = "ringsum: d: Is a directory (os error 21)\n";
-    scratch.run(&["--files-from", "d"]).expect(1, "", directory);
+    let directory = "ringsum: d: is a directory: use -r to hash the files in it\n";
+    let list = "ringsum: d: Is a directory (os error 21)\n";
+    scratch.run(&["--files-from", "d"]).expect(1, "", list);
     // Listed files may be missing.
     let said = format!("{gone}{directory}ringsum: 2 files failed\n");
     scratch.run_with(&["--files-from=-"], b"nowhere\na\nd\n").expect(1, &a, &said);
@@ -241,13 +242,13 @@ fn a_check_says_the_same_whatever_it_is_read_with() {
     let ways: [&[&str]; 9] = [
         &[],
         &["-j1"],
-        &["-j2", "--cache=direct"],
-        &["-j16", "--engine=io_uring"],
-        &["--engine=libaio", "--cache=direct"],
-        &["--engine=pool"],
-        &["--engine=pread", "--cache=dontcache"],
-        &["--engine=mmap"],
-        &["--workers=1"],
+        &["-j2", "--io=page-cache=direct"],
+        &["-j16", "--io=engine=io_uring"],
+        &["--io=engine=libaio", "--io=page-cache=direct"],
+        &["--io=engine=pool"],
+        &["--io=engine=pread", "--io=page-cache=dontcache"],
+        &["--io=engine=mmap"],
+        &["--io=workers=1"],
     ];
     for way in ways {
         let output = scratch.run(&[&["--check", "list"], way].concat());

@@ -44,13 +44,13 @@ fn expect_every_way(setup: &Setup, root: &str) {
     let ways: [&[&str]; 9] = [
         &[],
         &["-j1"],
-        &["--cache=buffered"],
-        &["--engine=pool", "--cache=buffered"],
-        &["--engine=mmap"],
-        &["--cache=direct"],
-        &["--cache=dontcache"],
-        &["--engine=io_uring", "--cache=direct"],
-        &["--engine=libaio", "--cache=direct"],
+        &["--io=page-cache=buffered"],
+        &["--io=engine=pool", "--io=page-cache=buffered"],
+        &["--io=engine=mmap"],
+        &["--io=page-cache=direct"],
+        &["--io=page-cache=dontcache"],
+        &["--io=engine=io_uring", "--io=page-cache=direct"],
+        &["--io=engine=libaio", "--io=page-cache=direct"],
     ];
     for (i, way) in ways.into_iter().enumerate() {
         for is_cold in [false, true] {

@@ -63,12 +63,14 @@ fn lengths_around_blocks() {
         [1, 2, 3, 4, 8].into_iter().flat_map(|n| [n * block - 1, n * block, n * block + 1]),
     );
     let data = content(5_000_001);
-    for options in [&[][..], &["--workers", "0"], &["--workers", "3"], &["--in-order"]] {
+    for options in
+        [&[][..], &["--io", "workers=0"], &["--io", "workers=3"], &["--io=order=in-order"]]
+    {
         for &len in &lens {
             scratch.run_with(options, &data[..len]).expect(0, &line(&data[..len]), "");
         }
     }
-    for options in [&["--block-size", "1K"][..], &["--block-size", "3000"]] {
+    for options in [&["--io", "block-size=1K"][..], &["--io", "block-size=3000"]] {
         for len in [0, 1023, 1024, 1025, 2048, 3000, 9001, 100_000] {
             scratch.run_with(options, &data[..len]).expect(0, &line(&data[..len]), "");
         }
@@ -283,10 +285,10 @@ fn packets_are_not_cut() {
     };
     for options in [
         &[][..],
-        &["--in-order"],
-        &["--workers", "2"],
-        &["--block-size", "1K"],
-        &["--block-size", "3000"],
+        &["--io=order=in-order"],
+        &["--io", "workers=2"],
+        &["--io", "block-size=1K"],
+        &["--io", "block-size=3000"],
         &["--pass-through"],
         &["--pass-through=share"],
     ] {
@@ -315,15 +317,15 @@ fn a_file_on_standard_input_counts_from_its_position_on() {
         let rest = data.get(position..).unwrap_or_default();
         for options in [
             &[][..],
-            &["--engine", "io_uring", "--cache", "buffered"],
-            &["--engine", "mmap"],
-            &["--engine", "stream"],
-            &["--engine", "pool"],
-            &["--in-order"],
-            &["--block-size", "3000"],
-            &["--block-size", "4K"],
+            &["--io", "engine=io_uring", "--io", "page-cache=buffered"],
+            &["--io", "engine=mmap"],
+            &["--io", "engine=stream"],
+            &["--io", "engine=pool"],
+            &["--io=order=in-order"],
+            &["--io", "block-size=3000"],
+            &["--io", "block-size=4K"],
         ] {
-            if position >= data.len() && options.contains(&"--engine") {
+            if position >= data.len() && options.iter().any(|option| option.contains("engine=")) {
                 continue;
             }
             let mut file = File::open(&path).unwrap();
@@ -378,17 +380,17 @@ fn passed_through_and_written_to_files() {
     scratch.write("in", &data);
     let hash = line(&data);
     for (script, way) in [
-        ("cat in | $R --pass-through --explain | cat", "tee      read, write      pipe to pipe"),
-        ("cat in | $R --pass-through=share --explain | cat", "tee      shared pages"),
-        ("cat in | $R -p=share --explain --workers 2 | cat", "tee      shared pages"),
+        ("cat in | $R --pass-through --explain | cat", "tee         read, write      pipe to pipe"),
+        ("cat in | $R --pass-through=share --explain | cat", "tee         shared pages"),
+        ("cat in | $R -p=share --explain --io workers=2 | cat", "tee         shared pages"),
         (
             "$R --pass-through --explain < in | cat",
-            "tee      read, write      the input is not a pipe",
+            "tee         read, write      the input is not a pipe",
         ),
         ("cat in | $R -p=share --explain > out; cat out", "the output is not a pipe"),
         ("cat in | $R -p=share --explain --tee copy --tee /dev/null | cat; cmp in copy", "2 files"),
         (
-            "cat in | $R -p=copy --explain --tee copy --block-size 1K | cat; cmp in copy",
+            "cat in | $R -p=copy --explain --tee copy --io block-size=1K | cat; cmp in copy",
             "a file is written",
         ),
     ] {
@@ -538,12 +540,15 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
         assert!(fs::read(scratch.join("in")).unwrap() == data, "{script}");
         assert_eq!(fs::read(scratch.join("old")).unwrap(), b"not to be lost", "{script}");
     }
-    for script in ["$R --tee old --engine io_uring < in", "cat in | $R --tee old --cache direct"] {
+    for script in
+        ["$R --tee old --io engine=io_uring < in", "cat in | $R --tee old --io page-cache=direct"]
+    {
         let run = scratch.shell(script);
         assert_eq!((run.code, run.stdout()), (1, ""), "{script}");
         assert_eq!(fs::read(scratch.join("old")).unwrap(), b"not to be lost", "{script}");
     }
-    for script in ["$R -p in in", "$R -p -r .", "$R -p -c in", "$R --tee out --block-size 3000 in"]
+    for script in
+        ["$R -p in in", "$R -p -r .", "$R -p -c in", "$R --tee out --io block-size=3000 in"]
     {
         assert_eq!(scratch.shell(script).code, 2, "{script}");
     }
@@ -614,10 +619,10 @@ proptest! {
         options in prop::sample::select(vec![
             vec!["--pass-through"],
             vec!["--pass-through=share"],
-            vec!["--pass-through=share", "--workers", "2", "--block-size", "16K"],
-            vec!["--pass-through", "--workers", "2", "--block-size", "16K"],
+            vec!["--pass-through=share", "--io", "workers=2", "--io", "block-size=16K"],
+            vec!["--pass-through", "--io", "workers=2", "--io", "block-size=16K"],
             vec!["--pass-through", "--tee", "copy"],
-            vec!["--pass-through", "--block-size", "1K"],
+            vec!["--pass-through", "--io", "block-size=1K"],
         ]),
     ) {
         let scratch = Scratch::new();

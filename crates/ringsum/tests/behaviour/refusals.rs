@@ -48,14 +48,14 @@ fn a_filter_moves_auto_to_the_next_engine_and_explain_says_why() {
         let output = without(calls, &scratch, &["--explain", "a"]);
         assert_eq!((output.code, output.stdout()), (0, &*expected), "{}", output.stderr);
         let line = engine_line(&output);
-        assert!(line.trim_start().starts_with(&format!("engine   {engine}")), "{line}");
+        assert!(line.trim_start().starts_with(&format!("engine      {engine}")), "{line}");
         for part in parts {
             assert!(line.contains(part), "{part:?} in {line}");
         }
     }
     // Through the page cache libaio is not asynchronous.
     cold(&scratch);
-    let output = without(&no_uring, &scratch, &["--explain", "--cache", "buffered", "a"]);
+    let output = without(&no_uring, &scratch, &["--explain", "--io", "page-cache=buffered", "a"]);
     assert_eq!((output.code, output.stdout()), (0, &*expected), "{}", output.stderr);
     assert!(engine_line(&output).contains("pool"), "{}", output.stderr);
 }
@@ -67,14 +67,14 @@ fn what_is_asked_for_by_name_says_what_is_missing() {
     scratch.write("b", "bbb");
     let refused: [(&[&str], &[&str]); 6] = [
         (
-            &["--engine", "io_uring"],
+            &["--io", "engine=io_uring"],
             &["engine io_uring cannot be used", "io_uring_setup", "seccomp"],
         ),
-        (&["--fixed-file"], &["engine io_uring cannot be used"]),
-        (&["--engine", "libaio"], &["engine libaio cannot be used", "allow io_setup"]),
-        (&["--iopoll"], &["engine io_uring cannot be used", "poll queues"]),
-        (&["--sqpoll", "--sqpoll-cpu", "9999"], &["engine io_uring cannot be used"]),
-        (&["--bypass-cache", "--engine", "io_uring"], &["engine io_uring cannot be used"]),
+        (&["--io=fixed-file=on"], &["engine io_uring cannot be used"]),
+        (&["--io", "engine=libaio"], &["engine libaio cannot be used", "allow io_setup"]),
+        (&["--io=iopoll=on"], &["engine io_uring cannot be used", "poll queues"]),
+        (&["--io", "sqpoll=0,sqpoll-cpu=9999"], &["engine io_uring cannot be used"]),
+        (&["--bypass-cache", "--io", "engine=io_uring"], &["engine io_uring cannot be used"]),
     ];
     for (options, parts) in refused {
         let calls = [libc::SYS_io_uring_setup, libc::SYS_io_setup];
@@ -85,7 +85,7 @@ fn what_is_asked_for_by_name_says_what_is_missing() {
             assert!(output.stderr.contains(part), "{part:?} in {}", output.stderr);
         }
     }
-    let output = scratch.run(&["--sqpoll", "--sqpoll-cpu", "9999", "a"]);
+    let output = scratch.run(&["--io", "sqpoll=0,sqpoll-cpu=9999", "a"]);
     assert_eq!(output.code, 1);
     assert!(output.stderr.contains("is there a processor 9999"), "{}", output.stderr);
     // The other files are hashed.
@@ -100,14 +100,23 @@ fn reserved_huge_pages_are_there_or_refused() {
     let data = content(3_000_000);
     scratch.write("a", &data);
     // More than any test machine has reserved.
-    let many = ["--huge-pages", "hugetlb", "--slots", "16", "--depth", "16", "--block-size", "64M"];
+    let many = [
+        "--io",
+        "huge-pages=hugetlb",
+        "--io",
+        "slots=16",
+        "--io",
+        "queue-depth=16",
+        "--io",
+        "block-size=64M",
+    ];
     scratch.write("sparse", "");
     std::fs::File::options()
         .write(true)
         .open(scratch.join("sparse"))
         .and_then(|file| file.set_len(2 << 30))
         .unwrap();
-    let output = scratch.run(&[&many[..], &["--engine", "io_uring", "sparse"]].concat());
+    let output = scratch.run(&[&many[..], &["--io", "engine=io_uring", "sparse"]].concat());
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
     let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
     let free: u64 = free.map_or(0, |text| text.trim().parse().unwrap());
@@ -123,8 +132,8 @@ fn reserved_huge_pages_are_there_or_refused() {
     if std::fs::write(sysctl, (reserved + 8).to_string()).is_err() {
         return skip("reserved huge pages: they can be reserved by root only");
     }
-    let small = ["--huge-pages", "hugetlb", "--depth", "8", "--block-size", "512K"];
-    let output = scratch.run(&[&small[..], &["--engine", "pool", "a"]].concat());
+    let small = ["--io", "huge-pages=hugetlb", "--io", "queue-depth=8", "--io", "block-size=512K"];
+    let output = scratch.run(&[&small[..], &["--io", "engine=pool", "a"]].concat());
     let _ = std::fs::write(sysctl, before);
     output.expect(0, &format!("{}  a\n", hex(&data)), "");
 }
@@ -150,7 +159,7 @@ fn fixed_buffers_beyond_the_limit_on_locked_memory_are_refused() {
         shell.current_dir(folder.path()).env("OPTIONS", options).args(["-c", script]);
         run(&mut shell, b"")
     };
-    let output = as_nobody("--fixed-buffers");
+    let output = as_nobody("--io=fixed-buffers=on");
     assert_eq!((output.code, output.stdout()), (1, ""), "{}", output.stderr);
     assert!(output.stderr.contains("RLIMIT_MEMLOCK"), "{}", output.stderr);
     as_nobody("").expect(0, &format!("{}  a\n", hex(&data)), "");
@@ -162,12 +171,12 @@ fn pseudo_files_are_read_to_their_end_whatever_the_options() {
     let paths = ["/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"];
     let ways: [&[&str]; 12] = [
         &[],
-        &["--workers=1"],
-        &["--cache=buffered"],
-        &["--cache=direct"],
-        &["--engine=pread"],
-        &["--engine=io_uring"],
-        &["--engine=mmap"],
+        &["--io=workers=1"],
+        &["--io=page-cache=buffered"],
+        &["--io=page-cache=direct"],
+        &["--io=engine=pread"],
+        &["--io=engine=io_uring"],
+        &["--io=engine=mmap"],
         &["--list-bad-ranges"],
         &["-r"],
         &["-a", "sha256", "-a", "blake3"],

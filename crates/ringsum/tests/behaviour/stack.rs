@@ -18,8 +18,8 @@ fn a_small_stack_is_enough() {
             ("--length 32 t/a", &line),
             ("-r t", &line),
             ("-r --index index t", &line),
-            ("--engine io_uring --workers 2 --block-size 4k t/a", &line),
-            ("--engine mmap t/a", &line),
+            ("--io engine=io_uring --io workers=2 --io block-size=4k t/a", &line),
+            ("--io engine=mmap t/a", &line),
             ("--check list", "t/a: OK\n"),
         ] {
             let output = scratch.shell(&format!("ulimit -s {limit}; $R {args}"));

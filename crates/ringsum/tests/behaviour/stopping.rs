@@ -178,8 +178,8 @@ fn a_slow_run_is_interrupted() {
         &["-r", "--limit-rate=64K", "--unordered", "t", "large"],
         &["-r", "--limit-rate=64K", "--tree-digest", "."],
         &["--check", "--limit-rate=64K", "list"],
-        &["--check", "--limit-rate=64K", "--engine=pool", "list"],
-        &["-r", "--limit-rate=64K", "--workers=1", "large"],
+        &["--check", "--limit-rate=64K", "--io=engine=pool", "list"],
+        &["-r", "--limit-rate=64K", "--io=workers=1", "large"],
     ] {
         let mut running = Running::start(&scratch, args);
         wait_for_handler(&mut running);

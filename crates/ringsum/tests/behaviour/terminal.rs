@@ -35,7 +35,7 @@ pub(crate) fn bytes_on_terminal(mut command: Command) -> Vec<u8> {
         File::options().read(true).write(true).open(path).unwrap()
     };
     let (out, err) = (terminal(), terminal());
-    command.env("TERM", "xterm");
+    command.env("TERM", "xterm").env("NO_COLOR", "1");
     command.stdin(Stdio::null()).stdout(OwnedFd::from(out)).stderr(OwnedFd::from(err));
     let mut child = command.spawn().unwrap();
     let _watchdog = Watchdog::of(&child);
@@ -136,4 +136,23 @@ fn progress_of_a_check_counts_files() {
     let args = ["-c", "--progress=always", "list"].map(OsStr::new);
     let text = on_terminal(&scratch, &args);
     assert!(text.contains("of 1 files: ") && text.contains("a: OK\n"), "{text:?}");
+}
+
+#[test]
+fn verdicts_and_errors_have_color() {
+    let scratch = Scratch::new();
+    scratch.write("a", "a");
+    scratch.write("list", format!("{}  a\n{}  a\n", hex(b"a"), hex(b"b")));
+    let plain = "a: OK\na: FAILED\n";
+    let colored = "a: \x1b[1;32mOK\x1b[0m\na: \x1b[1;31mFAILED\x1b[0m\n";
+    let warned = "WARNING: 1 computed checksum did NOT match\n";
+    for (options, expected, program) in [
+        ("", plain, "ringsum:"),
+        ("--color=never", plain, "ringsum:"),
+        ("--color=always", colored, "\x1b[1;31mringsum:\x1b[0m"),
+        ("--color", colored, "\x1b[1;31mringsum:\x1b[0m"),
+    ] {
+        let script = format!("NO_COLOR= $R {options} -c list");
+        scratch.shell(&script).expect(1, expected, &format!("{program} {warned}"));
+    }
 }

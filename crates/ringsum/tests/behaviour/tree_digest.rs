@@ -117,7 +117,9 @@ fn it_is_what_the_format_says() {
     assert_eq!(digest(&scratch, "t"), t);
     assert_eq!(digest(&scratch, "nothing"), nothing);
     let both = format!("{t}  t\n{nothing}  nothing\n{t}  t\n");
-    for way in ["-j1", "-j16", "-x", "--engine=pread", "--cache=direct", "--workers=1"] {
+    for way in
+        ["-j1", "-j16", "-x", "--io=engine=pread", "--io=page-cache=direct", "--io=workers=1"]
+    {
         let output = scratch.run(&["-r", "--tree-digest", way, "t", "nothing", "t"]);
         output.expect(0, &both, "");
     }

@@ -74,8 +74,13 @@ fn every_kind_of_entry() {
         .map(|(name, content)| format!("{}  {name}\n", hex(content.as_bytes())))
         .collect();
     scratch.run(&["-r", "t"]).expect(0, &expected, SKIPPED);
-    for way in [&["-j1"][..], &["-x"], &["--engine=io_uring"], &["--engine=mmap"], &["--in-order"]]
-    {
+    for way in [
+        &["-j1"][..],
+        &["-x"],
+        &["--io=engine=io_uring"],
+        &["--io=engine=mmap"],
+        &["--io=order=in-order"],
+    ] {
         scratch.run(&[way, &["--recursive", "t"]].concat()).expect(0, &expected, SKIPPED);
     }
     // A link that is named is followed.
@@ -188,7 +193,7 @@ fn a_directory_is_no_file_without_the_option() {
     let scratch = Scratch::new();
     scratch.make_dir("t");
     scratch.write("t/x", "x");
-    let said = "ringsum: t: Is a directory (os error 21)\n";
+    let said = "ringsum: t: is a directory: use -r to hash the files in it\n";
     scratch.run(&["t"]).expect(1, "", said);
     // Among other files, they are counted.
     let gone = "ringsum: gone: No such file or directory (os error 2)\n";
@@ -348,7 +353,9 @@ fn paths_longer_than_the_kernel_takes() {
         line(b"other", format!("{path}z").as_bytes()),
     ];
     assert!(path.len() > 2 * 4096);
-    for way in [&[][..], &["-j1"], &["--engine=libaio", "--cache=direct"], &["--workers=1"]] {
+    for way in
+        [&[][..], &["-j1"], &["--io=engine=libaio", "--io=page-cache=direct"], &["--io=workers=1"]]
+    {
         let args = [&["-r", "t"], way].concat();
         scratch.run(&args).expect_bytes(0, &expected.concat(), "");
     }
@@ -407,7 +414,8 @@ fn files_that_do_not_say_how_long_they_are() {
     }
     let expected = lines_below(folder, "/proc/sys/fs/inotify");
     let scratch = Scratch::new();
-    for way in ["-j16", "-j1", "--engine=stream", "--engine=pread", "--cache=direct"] {
+    for way in ["-j16", "-j1", "--io=engine=stream", "--io=engine=pread", "--io=page-cache=direct"]
+    {
         scratch.run(&["-r", way, "/proc/sys/fs/inotify"]).expect_bytes(0, &expected, "");
     }
 }
@@ -457,8 +465,10 @@ fn cool(scratch: &Scratch) {
 
 /// The engines and cache modes that are available here, as options.
 fn ways(scratch: &Scratch) -> Vec<Vec<&'static str>> {
-    let engines = ["", "--engine=io_uring", "--engine=libaio", "--engine=pool", "--engine=pread"];
-    let caches = ["", "--cache=direct", "--cache=buffered", "--cache=dontcache"];
+    let engines =
+        ["", "--io=engine=io_uring", "--io=engine=libaio", "--io=engine=pool", "--io=engine=pread"];
+    let caches =
+        ["", "--io=page-cache=direct", "--io=page-cache=buffered", "--io=page-cache=dontcache"];
     let all = engines.into_iter().flat_map(|engine| caches.map(|cache| [engine, cache]));
     let given = |way: [&'static str; 2]| way.into_iter().filter(|s| !s.is_empty()).collect();
     scratch.write("probe", content(10_000));
@@ -500,21 +510,21 @@ fn every_knob_prints_the_same_bytes() {
     let expected = lines_below(&scratch.join("t"), "t");
     let knobs: [&[&str]; 18] = [
         &[],
-        &["--engine=mmap"],
-        &["--engine=stream"],
-        &["--block-size=1000"],
-        &["--block-size=4K", "--depth=3"],
-        &["--block-size=64K", "--cache=direct"],
-        &["--slots=1"],
-        &["--workers=0"],
-        &["--workers=3"],
+        &["--io=engine=mmap"],
+        &["--io=engine=stream"],
+        &["--io=block-size=1000"],
+        &["--io=block-size=4K", "--io=queue-depth=3"],
+        &["--io=block-size=64K", "--io=page-cache=direct"],
+        &["--io=slots=1"],
+        &["--io=workers=0"],
+        &["--io=workers=3"],
         &["--num-threads=1"],
-        &["--num-threads=7", "--cache=direct"],
-        &["--in-order"],
-        &["--spin", "--cache=direct"],
-        &["--consume=batch", "--cache=direct"],
+        &["--num-threads=7", "--io=page-cache=direct"],
+        &["--io=order=in-order"],
+        &["--io=wait=spin", "--io=page-cache=direct"],
+        &["--io=consume=batch", "--io=page-cache=direct"],
         &["--limit-rate=1G"],
-        &["--fixed-file"],
+        &["--io=fixed-file=on"],
         &["--no-mmap", "-j1024"],
         &["--io-priority=idle"],
     ];
@@ -702,10 +712,10 @@ fn a_tree_that_changes_gives_messages_and_no_wrong_line() {
         &[],
         &["-j1"],
         &["--unordered"],
-        &["--cache=direct"],
-        &["--engine=libaio", "--cache=direct"],
-        &["--engine=pool"],
-        &["--workers=1"],
+        &["--io=page-cache=direct"],
+        &["--io=engine=libaio", "--io=page-cache=direct"],
+        &["--io=engine=pool"],
+        &["--io=workers=1"],
         &["--index=index"],
     ];
     thread::scope(|scope| {

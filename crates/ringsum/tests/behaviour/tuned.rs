@@ -125,7 +125,7 @@ fn what_was_measured_is_followed_unless_something_is_named() {
     let Some(machine) = Machine::new() else { return };
     machine.save(&machine.entry());
     let output = machine.run(&[]);
-    for (what, value) in [("engine", "pool"), ("block", "1 MiB"), ("depth", "3")] {
+    for (what, value) in [("engine", "pool"), ("block-size", "1 MiB"), ("queue-depth", "3")] {
         let line = line(&output, what);
         assert!(line.contains(value) && line.contains(WHY), "{line}");
     }
@@ -135,24 +135,24 @@ fn what_was_measured_is_followed_unless_something_is_named() {
     let script = format!("XDG_CONFIG_HOME='{}' $R --explain < cold", settings.display());
     let output = machine.scratch.shell(&script);
     assert_eq!(output.stdout(), format!("{}  -\n", hex(&content(BYTES))));
-    assert!(line(&output, "block").contains(WHY), "{}", output.stderr);
+    assert!(line(&output, "block-size").contains(WHY), "{}", output.stderr);
     // An explicit option wins, and none of the measured settings is used.
     for options in [
-        &["--block-size", "256K"][..],
-        &["--depth", "2"],
-        &["--slots", "4"],
-        &["--engine", "pread"],
-        &["--cache", "direct"],
-        &["--pool-threads", "2"],
-        &["--fixed-file"],
-        &["--no-tuned"],
+        &["--io", "block-size=256K"][..],
+        &["--io", "queue-depth=2"],
+        &["--io", "slots=4"],
+        &["--io", "engine=pread"],
+        &["--io", "page-cache=direct"],
+        &["--io", "pool-threads=2"],
+        &["--io=fixed-file=on"],
+        &["--io=tuned=off"],
     ] {
         let said = machine.run(options).stderr;
         assert!(!said.contains("ringbench") && !said.contains("  tuned"), "{options:?}: {said}");
     }
-    assert_eq!(machine.plan(&["--no-tuned"]), machine.plain);
-    let output = machine.run(&["--block-size", "256K"]);
-    let line = line(&output, "block");
+    assert_eq!(machine.plan(&["--io=tuned=off"]), machine.plain);
+    let output = machine.run(&["--io", "block-size=256K"]);
+    let line = line(&output, "block-size");
     assert!(line.contains("256 KiB") && line.ends_with("explicit"), "{line}");
 }
 
@@ -202,7 +202,7 @@ fn a_damaged_file_is_said_and_hashing_goes_on() {
         ringsum()
             .current_dir(machine.scratch.path())
             .env("XDG_CONFIG_HOME", machine.scratch.join("config"))
-            .args(["--cache", "direct", "cold"]),
+            .args(["--io", "page-cache=direct", "cold"]),
         b"",
     );
     assert_eq!((output.code, &*output.stderr), (0, ""));

@@ -14,18 +14,26 @@ const MIB: usize = 1 << 20;
 /// Every engine and cache mode, and the smallest unit that it reads, in bytes; 0: that of the
 /// device.
 const WAYS: [(&[&str], u64); 12] = [
-    (&["--cache=buffered"], 4096),
-    (&["--cache=direct"], 0),
-    (&["--engine=io_uring", "--cache=direct"], 0),
-    (&["--engine=io_uring", "--cache=buffered"], 4096),
-    (&["--engine=libaio", "--cache=direct"], 0),
-    (&["--engine=pool", "--cache=direct"], 0),
-    (&["--engine=pool", "--cache=buffered"], 4096),
-    (&["--engine=pread", "--cache=direct"], 0),
-    (&["--engine=pread", "--cache=buffered"], 4096),
-    (&["--engine=mmap", "--cache=buffered"], 4096),
-    (&["--engine=stream", "--cache=buffered"], 4096),
-    (&["--engine=io_uring", "--cache=direct", "--workers=2", "--in-order"], 0),
+    (&["--io=page-cache=buffered"], 4096),
+    (&["--io=page-cache=direct"], 0),
+    (&["--io=engine=io_uring", "--io=page-cache=direct"], 0),
+    (&["--io=engine=io_uring", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=libaio", "--io=page-cache=direct"], 0),
+    (&["--io=engine=pool", "--io=page-cache=direct"], 0),
+    (&["--io=engine=pool", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=pread", "--io=page-cache=direct"], 0),
+    (&["--io=engine=pread", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=mmap", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=stream", "--io=page-cache=buffered"], 4096),
+    (
+        &[
+            "--io=engine=io_uring",
+            "--io=page-cache=direct",
+            "--io=workers=2",
+            "--io=order=in-order",
+        ],
+        0,
+    ),
 ];
 
 /// Drops an open file or device from the page cache.
@@ -62,7 +70,8 @@ fn the_first_and_the_last_bad_sector_are_named() {
         shorten(setup, bad);
         for (way, page) in WAYS {
             cool(&held);
-            let output = setup.scratch.run(&[way, &["--block-size=512KiB", &device, "a"]].concat());
+            let output =
+                setup.scratch.run(&[way, &["--io=block-size=512KiB", &device, "a"]].concat());
             let ok = format!("{}  a\n", hex(b"aaa"));
             assert_eq!((output.code, output.stdout()), (1, &*ok), "{way:?}: {}", output.stderr);
             let (first, last) = place(&output.stderr, &format!("ringsum: {device}: "));
@@ -167,12 +176,12 @@ fn a_bad_place_in_a_file_of_a_tree_stops_no_other() {
         let bad = files_with_holes(setup)?;
         let calm = calm(setup);
         let ways: [&[&str]; 6] = [
-            &["--cache=buffered"],
-            &["--cache=direct"],
-            &["--engine=libaio", "--cache=direct"],
-            &["--engine=pool", "--cache=buffered"],
-            &["--engine=pread"],
-            &["--engine=mmap"],
+            &["--io=page-cache=buffered"],
+            &["--io=page-cache=direct"],
+            &["--io=engine=libaio", "--io=page-cache=direct"],
+            &["--io=engine=pool", "--io=page-cache=buffered"],
+            &["--io=engine=pread"],
+            &["--io=engine=mmap"],
         ];
         let failing: Vec<_> = (0..2).filter(|file| !bad.ranges(*file).is_empty()).collect();
         for way in ways {
@@ -230,7 +239,7 @@ fn a_map_names_every_bad_range_and_prints_no_hash() {
             "ringsum: on/t/file: {bytes} bytes in {} {word} cannot be read, so the file has no hash\n",
             ranges.len()
         ));
-        for way in [&["--cache=direct"][..], &["--cache=buffered"], &[]] {
+        for way in [&["--io=page-cache=direct"][..], &["--io=page-cache=buffered"], &[]] {
             cool_all(setup);
             let output =
                 setup.scratch.run(&[&["--list-bad-ranges", "on/t/file", "calm/00"], way].concat());
@@ -275,6 +284,6 @@ fn a_map_of_what_can_be_read_is_its_hash() {
     setup.scratch.run(&["--list-bad-ranges", "/proc/version"]).expect(0, &line, "");
     let why = "ringsum: -: --list-bad-ranges needs a seekable file, but this is a pipe\n";
     setup.scratch.run_with(&["--list-bad-ranges", "-"], b"x").expect(1, "", why);
-    let folder = "ringsum: .: Is a directory (os error 21)\n";
+    let folder = "ringsum: .: is a directory: use -r to hash the files in it\n";
     setup.scratch.run(&["--list-bad-ranges", "."]).expect(1, "", folder);
 }

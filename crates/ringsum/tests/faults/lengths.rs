@@ -14,32 +14,32 @@ fn ways() -> Vec<(Vec<String>, bool)> {
     let mut ways: Vec<_> = [
         &[][..],
         &["-r"],
-        &["--workers=1"],
-        &["--workers=2"],
-        &["--in-order"],
+        &["--io=workers=1"],
+        &["--io=workers=2"],
+        &["--io=order=in-order"],
         &["-j1"],
-        &["--cache=buffered"],
+        &["--io=page-cache=buffered"],
         &["--list-bad-ranges"],
         &["--index=index"],
         &["-r", "--index=index"],
         &["-r", "--unordered"],
-        &["--block-size=4K"],
+        &["--io=block-size=4K"],
         &["--algorithm=sha256", "--algorithm=blake3"],
         &["--memory=16M"],
         &["--limit-rate=1G"],
     ]
     .map(|way| (own(way), true))
     .into();
-    for cache in ["--cache=direct", "--cache=dontcache"] {
+    for cache in ["--io=page-cache=direct", "--io=page-cache=dontcache"] {
         ways.push((own(&[cache]), false));
         ways.push((own(&["-r", cache]), false));
     }
     for engine in ENGINES.iter().filter(|engine| **engine != "auto") {
         let works = matches!(*engine, "pread" | "pool" | "stream");
-        let engine = format!("--engine={engine}");
+        let engine = format!("--io=engine={engine}");
         ways.push((own(&[&engine]), works));
         ways.push((own(&["-r", &engine]), works));
-        ways.push((own(&["--workers=1", &engine]), works));
+        ways.push((own(&["--io=workers=1", &engine]), works));
     }
     ways
 }

@@ -86,7 +86,7 @@ impl<'a> Case<'a> {
             command.arg("--list-bad-ranges");
         }
         if engine != "auto" {
-            command.args(["--engine", engine]);
+            command.arg(format!("--io=engine={engine}"));
         }
         Case {
             command,

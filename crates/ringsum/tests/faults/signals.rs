@@ -186,12 +186,12 @@ fn signalled(
     scratch.write("file", &content);
     let rate = if ends.is_some() { "--limit-rate=400K" } else { "--limit-rate=8M" };
     trial.each(|engine| {
-        let case = Case::new(&scratch, engine, "file", &[&content], must)
-            .args(&[rate])
-            .act(move |child| {
+        let case = Case::new(&scratch, engine, "file", &[&content], must).args(&[rate]).act(
+            move |child| {
                 wait_for_middle();
                 act(child);
-            });
+            },
+        );
         match ends {
             Some(ends) => case.ends(ends),
             None => case,

@@ -10,7 +10,7 @@ use crate::mounting::Setup;
 use crate::run::{Case, GOOD};
 use crate::support::{Scratch, skip};
 
-/// The values for `--engine`; `auto`: without the option.
+/// The values for `--io engine=`; `auto`: without the option.
 pub(crate) const ENGINES: [&str; 7] =
     ["auto", "io_uring", "libaio", "pool", "pread", "mmap", "stream"];
 

@@ -12,7 +12,7 @@ use ringsum::Algorithm;
 use ringsum::checkfile::{Hints, LineEnd, Reader};
 
 use super::Args;
-use super::values::AlgorithmArg;
+use super::values::AlgorithmList;
 
 /// Another tool that the command stands in for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Applet {
     /// Parses and checks a command line of the tool, including the program's name.
     pub(crate) fn parse(self, line: Vec<OsString>) -> Parsed {
         if let Some(mut args) = Args::of_names_alone(&line) {
-            args.algorithm = vec![AlgorithmArg::Is(self.algorithm)];
+            args.algorithm = vec![AlgorithmList(vec![self.algorithm])];
             return Parsed::Args(Box::new(self.args(args)));
         }
         let matches = match self.command().try_get_matches_from(line) {
@@ -197,7 +197,7 @@ impl Applet {
         let files = matches.get_many::<OsString>("files").into_iter().flatten();
         let files = files.map(PathBuf::from).collect();
         Ok(self.args(Args {
-            algorithm: vec![AlgorithmArg::Is(self.algorithm_of(matches))],
+            algorithm: vec![AlgorithmList(vec![self.algorithm_of(matches)])],
             length: self.length_of(matches)?,
             check,
             tag: has("tag"),

@@ -32,45 +32,77 @@ impl Args {
     }
 
     /// Checks rules that the parser does not cover.
-    fn check_combinations(&self) -> Result<(), &'static str> {
+    fn check_combinations(&self) -> Result<(), String> {
         let has_names = !self.files.is_empty() || self.recursive;
         let reads_stdin =
             |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
         let has_files = has_names || self.files_from.is_some();
-        // (The parser skips `requires` if other options conflict.)
-        let is_of_check = self.quiet
-            || self.status
-            || self.ignore_missing
-            || self.strict
-            || self.lenient
-            || self.warn
-            || !self.report_unlisted.is_empty();
+        // (Here, because the parser's message names only the option that is missing.)
+        let walks = self.recursive || !self.report_unlisted.is_empty();
+        let needs = [
+            (self.quiet, "--quiet", self.check, "--check"),
+            (self.status, "--status", self.check, "--check"),
+            (self.ignore_missing, "--ignore-missing", self.check, "--check"),
+            (self.strict, "--strict", self.check, "--check"),
+            (self.lenient, "--lenient", self.check, "--check"),
+            (self.warn, "--warn", self.check, "--check"),
+            (!self.report_unlisted.is_empty(), "--report-unlisted", self.check, "--check"),
+            (!self.include.is_empty(), "--include", walks, "-r/--recursive"),
+            (!self.exclude.is_empty(), "--exclude", walks, "-r/--recursive"),
+            (self.gitignore, "--gitignore", walks, "-r/--recursive"),
+            (self.follow, "-L/--follow", walks, "-r/--recursive"),
+            (self.one_file_system, "-x/--one-file-system", walks, "-r/--recursive"),
+            (self.max_depth.is_some(), "--max-depth", walks, "-r/--recursive"),
+            (self.tree_digest, "--tree-digest", self.recursive, "-r/--recursive"),
+            (self.null, "-0/--null", self.files_from.is_some(), "--files-from"),
+            (self.verify_index, "--verify-index", self.index.is_some(), "--index"),
+        ];
+        let unmet = needs.iter().find(|(is_set, _, is_met, _)| *is_set && !is_met);
+        if let Some((_, option, _, needed)) = unmet {
+            return Err(format!("{option} needs {needed}"));
+        }
+        let io = |keys: &[&str]| self.io.iter().find_map(|options| options.first_of(keys));
+        if self.list_bad_ranges
+            && let Some(key) =
+                io(&["engine", "block-size", "queue-depth", "slots", "workers", "order"])
+        {
+            return Err(format!(
+                "--list-bad-ranges reads in pieces of 1 MiB: leave out --io {key}"
+            ));
+        }
+        if self.num_threads.is_some() && io(&["workers"]).is_some() {
+            return Err("--num-threads and --io workers contradict each other".to_owned());
+        }
+        if io(&["sqpoll-cpu"]).is_some() && io(&["sqpoll"]).is_none() {
+            return Err("--io sqpoll-cpu is the processor of sqpoll: add sqpoll=0".to_owned());
+        }
+        if self.copies() && io(&["order"]).is_some() {
+            return Err("--pass-through and --tee copy in order: leave out --io order".to_owned());
+        }
+        let config = self.config();
         let is_subtree = |bytes: u32| bytes.is_power_of_two() && bytes >= 1024;
-        match () {
+        let what = match () {
             () if self.raw && self.files.len() > 1 => {
                 Err("--raw takes a single FILE: the raw bytes of several could not be told apart")
             }
             () if self.keyed && (!has_files || reads_stdin(&self.files_from)) => {
                 Err("--keyed reads the key from standard input: name the FILEs to hash")
             }
-            () if is_of_check && !self.check => {
-                Err("--quiet, --status, --ignore-missing, --strict, --lenient, --warn and \
-                     --report-unlisted require --check")
-            }
             () if self.copies() && self.files.len() > 1 => {
                 Err("--pass-through and --tee take a single FILE, or standard input")
             }
-            () if self.copies() && !self.block_size.is_none_or(is_subtree) => {
-                Err("--pass-through and --tee need a --block-size of 2^k KiB")
+            () if self.copies() && !config.io.block_bytes.is_none_or(is_subtree) => {
+                Err("--pass-through and --tee need a block-size of 2^k KiB")
             }
             () if self.json && self.blake3_bytes() > JSON_LENGTH_MAX => {
                 Err("--json writes hashes of at most 1 MiB: use a smaller --length")
             }
-            () if self.no_mmap && self.engine == Some(EngineKind::Mmap) => {
-                Err("--no-mmap and --engine mmap contradict each other")
+            () if self.no_mmap && config.io.engine == Some(EngineKind::Mmap) => {
+                Err("--no-mmap and --io engine=mmap contradict each other")
             }
             () => Ok(()),
-        }
+        };
+        what.map_err(str::to_owned)
     }
 
     /// Checks which options apply to which algorithms.

@@ -1,11 +1,15 @@
 //! The values of options: sizes, rates, priorities and names.
 
+use std::ffi::OsStr;
 use std::num::NonZero;
 
-use blockring::{Consume, HugePages, IoPriority, TeeMode};
-use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use blockring::{IoPriority, TeeMode, parse_size};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error, ValueEnum};
 use ringsum::Algorithm;
+
+use super::help::did_you_mean;
 
 /// The format of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -14,25 +18,6 @@ pub(crate) enum StatsFormat {
     Text,
     /// One JSON object per line (docs/stats-format.md)
     Json,
-}
-
-/// [`Consume`] as the value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
-pub(crate) enum ConsumeArg {
-    /// After each block
-    #[default]
-    Each,
-    /// After all blocks that have arrived
-    Batch,
-}
-
-impl From<ConsumeArg> for Consume {
-    fn from(arg: ConsumeArg) -> Consume {
-        match arg {
-            ConsumeArg::Each => Consume::Each,
-            ConsumeArg::Batch => Consume::Batch,
-        }
-    }
 }
 
 /// [`TeeMode`] as the value of an option.
@@ -53,72 +38,49 @@ impl From<TeeModeArg> for TeeMode {
     }
 }
 
-/// [`HugePages`] as the value of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
-pub(crate) enum HugePagesArg {
-    /// Normal pages
-    Off,
-    /// Transparent huge pages, if available
-    #[default]
-    Advise,
-    /// Reserved huge pages, or fail
-    Hugetlb,
-}
+/// One or more algorithms: names separated by commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AlgorithmList(pub(crate) Vec<Algorithm>);
 
-impl From<HugePagesArg> for HugePages {
-    fn from(arg: HugePagesArg) -> HugePages {
-        match arg {
-            HugePagesArg::Off => HugePages::Off,
-            HugePagesArg::Advise => HugePages::Advise,
-            HugePagesArg::Hugetlb => HugePages::Hugetlb,
-        }
+/// Parses algorithm names, which completions list.
+#[derive(Clone)]
+pub(crate) struct AlgorithmParser;
+
+impl TypedValueParser for AlgorithmParser {
+    type Value = AlgorithmList;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        _: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<AlgorithmList, Error> {
+        let text = value.to_string_lossy();
+        let parse = |name: &str| {
+            Algorithm::from_name(name).ok_or_else(|| {
+                let hint = did_you_mean(name, Algorithm::ALL.map(Algorithm::name));
+                let what = format!("there is no algorithm {name:?}{hint}; see --list-algorithms");
+                command.clone().error(ErrorKind::ValueValidation, what)
+            })
+        };
+        text.split(',').map(parse).collect::<Result<_, _>>().map(AlgorithmList)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Algorithm::ALL.into_iter().map(|algorithm| algorithm.name().into())))
     }
 }
 
-/// [`Algorithm`] as the value of an option, or the request for a list of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AlgorithmArg {
-    Is(Algorithm),
-    List,
-}
-
-/// Returns a parser of algorithm names.
-pub(crate) fn parse_algorithm() -> impl TypedValueParser<Value = AlgorithmArg> {
-    let names = Algorithm::ALL.map(Algorithm::name).into_iter().chain(["list"]);
-    PossibleValuesParser::new(names)
-        .map(|name| Algorithm::from_name(&name).map_or(AlgorithmArg::List, AlgorithmArg::Is))
-}
-
-/// When to show progress.
+/// When to show progress, or to use color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub(crate) enum When {
-    /// After one second
+    /// On a terminal (progress: after one second)
     #[default]
     Auto,
-    /// From the start
+    /// Always
     Always,
     /// Never
     Never,
-}
-
-/// Returns a parser for the names of `values`, which help and completions list.
-pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
-    values: impl IntoIterator<Item = T>,
-    name: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T> {
-    let values: Vec<T> = values.into_iter().collect();
-    PossibleValuesParser::new(values.iter().copied().map(name)).try_map(move |text| {
-        values.iter().copied().find(|&value| name(value) == text).ok_or("not one of the values")
-    })
-}
-
-pub(crate) fn parse_block_bytes(text: &str) -> Result<u32, String> {
-    let range = "a block is from 512 bytes to 64MiB";
-    let bytes = parse_size(text).ok_or_else(|| format!("not a size such as 512KiB; {range}"))?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| (512..=64 << 20).contains(bytes))
-        .ok_or_else(|| range.to_owned())
 }
 
 /// Least memory limit of the command, in bytes: half of it for the process itself. (With it,
@@ -150,28 +112,6 @@ pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(text.to_owned()))
 }
 
-/// Parses a number of bytes with a unit, as in GNU tools: K, M, G, T and KiB, ... are powers of
-/// 1024; KB, ... of 1000. Saturates.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().ok()?;
-    let unit = unit.trim_start().to_ascii_lowercase();
-    let (power, base) = match unit.as_str() {
-        "" | "b" => (0, 1024),
-        "k" | "kib" => (1, 1024),
-        "m" | "mib" => (2, 1024),
-        "g" | "gib" => (3, 1024),
-        "t" | "tib" => (4, 1024),
-        "kb" => (1, 1000_u64),
-        "mb" => (2, 1000),
-        "gb" => (3, 1000),
-        "tb" => (4, 1000),
-        _ => return None,
-    };
-    Some(number.saturating_mul(base.pow(power)))
-}
-
 /// Parses a rate in bytes per second, at least 1.
 pub(crate) fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     let rate = text.strip_suffix("/s").unwrap_or(text);
@@ -193,28 +133,6 @@ pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        let cases = [
-            ("512", Some(512)),
-            ("512KiB", Some(512 << 10)),
-            ("512k", Some(512 << 10)),
-            ("1M", Some(1 << 20)),
-            ("1MB", Some(1_000_000)),
-            ("2 MiB", Some(2 << 20)),
-            ("64TiB", Some(64 << 40)),
-            ("99999999999T", Some(u64::MAX)),
-            ("", None),
-            ("M", None),
-            ("-1", None),
-            ("1.5M", None),
-            ("1X", None),
-        ];
-        for (text, bytes) in cases {
-            assert_eq!(parse_size(text), bytes, "{text:?}");
-        }
-    }
 
     #[test]
     fn memory() {

@@ -1,4 +1,4 @@
-//! `--algorithm list`: all algorithms, and their speed on one core of this machine.
+//! `--list-algorithms`: all algorithms, and their speed on one core of this machine.
 
 use std::hint::black_box;
 use std::time::Duration;

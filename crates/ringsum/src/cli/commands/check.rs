@@ -22,7 +22,7 @@ use crate::cli::inputs::lines::{CheckLine, ListedFile, digest_of, lines_of};
 use crate::cli::inputs::stat_ahead::StatAhead;
 use crate::cli::inputs::trees::{self, StatResult};
 use crate::cli::open::is_stdin;
-use crate::cli::output::{OutputError, json};
+use crate::cli::output::{Color, OutputError, json};
 use crate::cli::session::Session;
 
 mod messages;
@@ -361,15 +361,15 @@ impl<'a> Checker<'a> {
             let object = self.object(listed, status, hashed);
             return self.session.progress.suspend(|| output.write(object.line().as_bytes()));
         }
-        let text = match (status, hashed) {
-            (_, Err(_)) if args.applet.is_some() => "FAILED open or read".to_owned(),
-            (_, Err(failure)) => format!("FAILED ({failure})"),
-            ("ok", _) => "OK".to_owned(),
-            _ => "FAILED".to_owned(),
+        let (color, text) = match (status, hashed) {
+            (_, Err(_)) if args.applet.is_some() => (Color::Bad, "FAILED open or read".to_owned()),
+            (_, Err(failure)) => (Color::Bad, format!("FAILED ({failure})")),
+            ("ok", _) => (Color::Good, "OK".to_owned()),
+            _ => (Color::Bad, "FAILED".to_owned()),
         };
         let end = if args.zero { b"\0" } else { b"\n" };
-        let text = output.name(text.as_bytes());
-        let line = [&output.name(&listed.line.listed), &b": "[..], &text, end].concat();
+        let verdict = output.verdict(args.color, color, text.as_bytes());
+        let line = [&output.name(&listed.line.listed), &b": "[..], &verdict, end].concat();
         self.session.progress.suspend(|| output.write(&line))
     }
 

@@ -1,7 +1,9 @@
 //! The output for each file: a line for users and checksum files, or a JSON object for programs.
 
 use std::borrow::Cow;
+use std::io;
 
+use blockring::ErrorKind;
 use ringsum::checkfile::{self, LineEnd, Style};
 use ringsum::files::{Failure, Hashed};
 use ringsum::{Algorithm, Digest, Digests};
@@ -45,7 +47,21 @@ impl Session<'_> {
                 let line = object.with_failure(failure).line();
                 self.progress.suspend(|| self.output.write(line.as_bytes()))
             }
-            false => self.problem(name, "error", None, &failure.to_string()),
+            false => self.problem(name, "error", None, &self.describe(failure)),
+        }
+    }
+
+    /// Describes a failure, and how to avoid it if that is simple.
+    pub(crate) fn describe(&self, failure: &Failure) -> String {
+        let (Failure::Open(error) | Failure::Read(ErrorKind::Open(error))) = failure else {
+            return failure.to_string();
+        };
+        let has_hint = self.args.applet.is_none() && !self.args.recursive && !self.args.copies();
+        match error.kind() {
+            io::ErrorKind::IsADirectory if has_hint => {
+                "is a directory: use -r to hash the files in it".to_owned()
+            }
+            _ => failure.to_string(),
         }
     }
 

@@ -46,12 +46,14 @@ impl Globs {
     }
 }
 
-/// `--include`, `--exclude` and `--gitignore`, for one tree.
+/// `--include`, `--exclude`, `--gitignore` and `--max-depth`, for one tree.
 #[derive(Debug)]
 pub(crate) struct Selection {
     include: Option<Globs>,
     exclude: Option<Globs>,
     gitignore: Option<Rules>,
+    /// Most components of the path of a file.
+    max_depth: Option<u32>,
 }
 
 impl Selection {
@@ -63,10 +65,12 @@ impl Selection {
         };
         let (include, exclude) = (globs(&args.include)?, globs(&args.exclude)?);
         let gitignore = args.gitignore.then(Rules::default);
-        if include.is_none() && exclude.is_none() && gitignore.is_none() {
+        let max_depth = args.max_depth;
+        let is_all = include.is_none() && exclude.is_none() && gitignore.is_none();
+        if is_all && max_depth.is_none() {
             return Ok(None);
         }
-        Ok(Some(Arc::new(Selection { include, exclude, gitignore })))
+        Ok(Some(Arc::new(Selection { include, exclude, gitignore, max_depth })))
     }
 
     /// Whether `--exclude` or a `.gitignore` leaves out a path.
@@ -83,7 +87,9 @@ impl Select for Selection {
     }
 
     fn descends(&self, path: &[u8]) -> bool {
-        !self.leaves_out(path, true)
+        let components = || 1 + path.iter().filter(|&&byte| byte == b'/').count();
+        let is_deep = self.max_depth.is_some_and(|most| components() >= most as usize);
+        !is_deep && !self.leaves_out(path, true)
     }
 
     fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringsum::files::walk::{Entry, Kind, Walk, WalkOptions};
-use ringsum::files::{InputFile, Job, Location};
+use ringsum::files::{Failure, InputFile, Job, Location};
 use rustix::fs::FileType;
 
 use super::lines;
@@ -235,7 +235,7 @@ impl JobSource<'_> {
             StatResult::Directory(path) if self.session.args.recursive => self.tree(path),
             StatResult::Directory(path) => {
                 let error = io::Error::from_raw_os_error(libc::EISDIR);
-                one(failed(&path, &error))
+                one(failed(&path, &self.session.describe(&Failure::Open(error))))
             }
         }
     }

@@ -20,7 +20,7 @@ use ringsum::files::walk::Entry;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::args::applet::Applet;
-use super::args::values::StatsFormat;
+use super::args::values::{StatsFormat, When};
 use super::lock;
 use super::own_file::OwnFile;
 use super::standard_streams;
@@ -54,6 +54,34 @@ pub(crate) enum To<'a> {
     Stdout,
     Stderr,
     File(&'a Path),
+}
+
+/// What a word means, for its color.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Color {
+    Good,
+    Bad,
+}
+
+impl Color {
+    /// Returns a text in bold green or bold red (ECMA-48, "Select Graphic Rendition").
+    fn paint(self, text: &[u8]) -> Vec<u8> {
+        let start: &[u8] = match self {
+            Color::Good => b"\x1b[1;32m",
+            Color::Bad => b"\x1b[1;31m",
+        };
+        [start, text, b"\x1b[0m"].concat()
+    }
+}
+
+/// Whether to use color: as requested, or on a terminal unless `NO_COLOR` is set and not empty
+/// (<https://no-color.org>).
+fn uses_color(when: When, is_terminal: bool) -> bool {
+    match when {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()),
+    }
 }
 
 /// The destination of checksums: usually standard output.
@@ -175,6 +203,12 @@ impl Output {
         written.map_err(|error| OutputError::Write(self.name.clone(), error))
     }
 
+    /// Returns a verdict as written here: in color, if that is used.
+    pub(crate) fn verdict<'a>(&self, when: When, color: Color, text: &'a [u8]) -> Cow<'a, [u8]> {
+        let text = self.name(text);
+        if uses_color(when, self.is_terminal) { color.paint(&text).into() } else { text }
+    }
+
     /// Returns a name as written here: escaped by [`harmless`] on a terminal.
     pub(crate) fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         if self.is_terminal { harmless(name) } else { Cow::Borrowed(name) }
@@ -184,6 +218,8 @@ impl Output {
 /// Standard error: one line per message, starting with the name of the program.
 pub(crate) struct Messages {
     program: Vec<u8>,
+    /// Set once the command line is parsed.
+    color: OnceLock<When>,
     is_terminal: bool,
     /// Whether it was invoked as another tool; those omit the numbers of errors.
     is_applet: bool,
@@ -196,14 +232,20 @@ impl Messages {
         let base = path.rsplit(|&byte| byte == b'/').next().filter(|base| !base.is_empty());
         Messages {
             program: base.unwrap_or(b"ringsum").to_vec(),
+            color: OnceLock::new(),
             is_terminal: rustix::termios::isatty(rustix::stdio::stderr()),
             is_applet: Applet::of(program).is_some(),
         }
     }
 
+    /// Sets when errors are printed in color.
+    pub(crate) fn set_color(&self, when: When) {
+        let _ = self.color.set(when);
+    }
+
     /// Prints `PROGRAM: TEXT` on one line: a text may contain a path, and a path anything.
     pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
-        self.line(&[one_line(text).as_bytes()]);
+        self.line(Some(Color::Bad), &[one_line(text).as_bytes()]);
     }
 
     /// Prints `PROGRAM: NAME: TEXT` on one line.
@@ -211,14 +253,14 @@ impl Messages {
         let text = text.to_string();
         let number = text.rfind(" (os error ").filter(|_| self.is_applet && text.ends_with(')'));
         let text = one_line(&&text[..number.unwrap_or(text.len())]);
-        self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]);
+        self.line(Some(Color::Bad), &[&checkfile::escape(name), b": ", text.as_bytes()]);
     }
 
     /// Prints a text with several lines, about one input or all of them.
     pub(crate) fn say_lines(&self, name: Option<&[u8]>, text: &str) {
         match name {
-            Some(name) => self.line(&[&checkfile::escape(name), b": ", text.as_bytes()]),
-            None => self.line(&[text.as_bytes()]),
+            Some(name) => self.line(None, &[&checkfile::escape(name), b": ", text.as_bytes()]),
+            None => self.line(None, &[text.as_bytes()]),
         }
     }
 
@@ -234,15 +276,23 @@ impl Messages {
         }
     }
 
-    fn line(&self, parts: &[&[u8]]) {
-        let text = [&self.program[..], b": ", &parts.concat()].concat();
-        let mut line = match self.is_terminal {
+    /// `color`: of the program's name.
+    fn line(&self, color: Option<Color>, parts: &[&[u8]]) {
+        let text = parts.concat();
+        let text = match self.is_terminal {
             // (A plan has several lines.)
             true => {
                 text.split(|&byte| byte == b'\n').map(harmless).collect::<Vec<_>>().join(&b'\n')
             }
             false => text,
         };
+        let when = self.color.get().copied().unwrap_or_default();
+        let program = [&harmless(&self.program)[..], b":"].concat();
+        let program = match color.filter(|_| uses_color(when, self.is_terminal)) {
+            Some(color) => color.paint(&program),
+            None => program,
+        };
+        let mut line = [&program[..], b" ", &text].concat();
         line.push(b'\n');
         // (An error here cannot be reported.)
         let _ = write_all(rustix::stdio::stderr(), &line);
