@@ -4,7 +4,7 @@
 use crate::cli::values;
 use crate::model::run_file::Run;
 use crate::model::units;
-use crate::report::{self, NamedRun, csv, html, markdown};
+use crate::report::{self, NamedRun, csv, diff, html, markdown};
 
 /// A run is refused, or can be written in every format, alone and compared with itself, and saved and read
 /// again.
@@ -13,6 +13,7 @@ pub fn run_file(data: &[u8]) {
     let text = serde_json::to_vec(&run).unwrap();
     Run::parse(&text).unwrap();
     let _ = report::printed(&run);
+    diff::of_runs(&run, &run);
     let named = |name: &str| NamedRun { name: name.to_owned(), run: run.clone() };
     for runs in [vec![named("a")], vec![named("a"), named("b")]] {
         let page = html::of_runs(&runs);

@@ -56,6 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Pipe(args) => workloads::pipe::run(&args),
         Command::Tune(args) => workloads::tune::run(&args),
         Command::Report(args) => report::command::run(&args).map(|()| true),
+        Command::Diff(args) => report::diff::run(&args).map(|()| true),
     }
 }
 

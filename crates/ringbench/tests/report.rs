@@ -95,12 +95,15 @@ fn a_closed_pipe_is_no_failure() {
 fn two_runs_of_one_workload_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let later = later(folder.path(), 2.0);
-    let output = report(&[FIXTURE, later.to_str().unwrap(), "--format", "markdown"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("**2.00 times slower**") && !text.contains("times faster"), "{text}");
-    let again = report(&[FIXTURE, FIXTURE, "--format", "markdown"]);
-    let text = String::from_utf8_lossy(&again.stdout);
-    assert!(text.contains("within the noise") && !text.contains("**1"), "{text}");
+    let diff = |old: &str, new: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringbench"));
+        let output = command.args(["diff", old, new]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = diff(FIXTURE, later.to_str().unwrap());
+    assert!(text.contains("2.00 times slower") && !text.contains("times faster"), "{text}");
+    let text = diff(FIXTURE, FIXTURE);
+    assert!(text.contains("within the noise") && !text.contains("times"), "{text}");
 }
 
 /// Elements and attributes that load something.

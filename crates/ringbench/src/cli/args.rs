@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Tune(TuneArgs),
     /// Write saved runs as one page of HTML, as Markdown or as CSV
     Report(ReportArgs),
+    /// Compare two saved runs of one command: the cases that changed by more than the noise
+    Diff(DiffArgs),
 }
 
 /// Options that every workload has.
@@ -320,7 +322,7 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Files that were written with -o; several runs of one workload are compared
+    /// Files that were written with -o
     #[arg(required = true, value_name = "RUN.json")]
     pub(crate) runs: Vec<PathBuf>,
     /// Write to this file [default: standard output]
@@ -332,6 +334,16 @@ pub(crate) struct ReportArgs {
     /// Overwrite the output file if it exists
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// A file that was written with -o
+    #[arg(value_name = "OLD.json")]
+    pub(crate) old: PathBuf,
+    /// Another one, of the same command on the same machine
+    #[arg(value_name = "NEW.json")]
+    pub(crate) new: PathBuf,
 }
 
 /// The formats of a report.

@@ -21,7 +21,7 @@ fn format_of(path: Option<&Path>) -> Format {
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let named =
-        |path: &PathBuf| Ok(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });
+        |path: &PathBuf| Ok(NamedRun { name: path.display().to_string(), run: Run::read(path)? });
     let runs = args.runs.iter().map(named).collect::<anyhow::Result<Vec<_>>>()?;
     let report = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
         Format::Html => html::of_runs(&runs),
@@ -31,15 +31,6 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     match &args.output {
         Some(path) => write(path, args, &report),
         None => super::write_to_stdout(&report),
-    }
-}
-
-/// The name of a file, or its whole path if another one has the same name.
-fn name(path: &Path, all: &[PathBuf]) -> String {
-    let alike = all.iter().filter(|other| other.file_name() == path.file_name()).count();
-    match path.file_name() {
-        Some(name) if alike == 1 => name.to_string_lossy().into_owned(),
-        _ => path.to_string_lossy().into_owned(),
     }
 }
 
@@ -70,12 +61,5 @@ mod tests {
             assert_eq!(of(name), Format::Html);
         }
         assert_eq!(format_of(None), Format::Html);
-    }
-
-    #[test]
-    fn runs_have_different_names() {
-        let all = ["a/limits.json", "b/limits.json", "b/pipe.json"].map(PathBuf::from);
-        let names = all.each_ref().map(|path| name(path, &all));
-        assert_eq!(names, ["a/limits.json", "b/limits.json", "pipe.json"]);
     }
 }

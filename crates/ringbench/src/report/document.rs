@@ -1,37 +1,27 @@
 //! A report without a format: its parts, in their order. A format only writes them down.
 
-use std::collections::BTreeSet;
-
 use super::NamedRun;
-use super::chart::Side;
-use super::compare::{self, Section, Shared};
-use super::table::{self, Cell, Column, Mark, NotMeasured, Table};
+use super::table::{self, Cell, Column, Table};
 use crate::model::case::Group;
 use crate::model::environment::Facts;
 use crate::model::run_file::{Run, RunState};
 
 /// A part of a report.
 pub(super) enum Block<'a> {
-    Heading(Level, String),
+    Heading(Level, &'a str),
     /// The start, the command line and the machine of a run.
     Started(&'a Run),
     /// Why a run is not complete.
     Warning(&'static str),
     Paragraph(&'a str),
-    List {
-        kind: ListKind,
-        title: String,
-        items: Vec<String>,
-    },
+    Conclusions(&'a [String]),
+    Caveats(&'a [String]),
     /// Names and values.
     Results(Vec<(String, String)>),
-    Chart(Vec<Side<'a>>),
-    /// The cases of a group, which belong to the run with this letter if there are several.
-    Cases(&'a Group, Option<String>),
-    /// The cases of several runs.
-    Comparison(Table),
-    Missing(Vec<NotMeasured>),
-    /// The facts of machines and targets.
+    Chart(&'a Group),
+    Cases(&'a Group),
+    Missing(Vec<String>),
+    /// The facts of the machine and of the targets.
     Environment(Vec<Table>),
 }
 
@@ -39,102 +29,56 @@ pub(super) enum Block<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Workload,
+    /// The file of a run, if there are several.
     Run,
     Group,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ListKind {
-    Conclusions,
-    Caveats,
-}
-
 /// One run, for a terminal: the conclusions are at the end, where a reader is.
 pub(super) fn of_terminal(run: &Run) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    for group in &run.groups {
-        blocks.extend(of_group(&vec![(0, group)], false));
-    }
+    let mut blocks: Vec<Block<'_>> = run.groups.iter().flat_map(of_group).collect();
     blocks.extend(incomplete(run).map(Block::Warning));
-    blocks.extend(summary(run, None));
+    blocks.extend(summary(run));
     blocks
 }
 
-/// All runs, by workload.
+/// All runs, one after another.
 pub(super) fn of_runs(runs: &[NamedRun]) -> Vec<Block<'_>> {
-    compare::sections(runs).iter().flat_map(of_section).collect()
-}
-
-fn of_section<'a>(section: &Section<'a>) -> Vec<Block<'a>> {
-    let mut blocks = vec![Block::Heading(Level::Workload, section.workload.to_owned())];
-    let several = section.runs.len() > 1;
-    let letter = |number| several.then(|| compare::letter(number));
-    for (number, named) in section.runs.iter().enumerate() {
-        if let Some(letter) = letter(number) {
-            blocks.push(Block::Heading(Level::Run, format!("{letter}: {}", named.name)));
-        }
-        blocks.push(Block::Started(&named.run));
-        blocks.extend(incomplete(&named.run).map(Block::Warning));
+    let mut blocks = Vec::new();
+    for NamedRun { name, run } in runs {
+        blocks.push(Block::Heading(Level::Workload, &run.workload));
+        blocks.extend((runs.len() > 1).then_some(Block::Heading(Level::Run, name)));
+        blocks.push(Block::Started(run));
+        blocks.extend(incomplete(run).map(Block::Warning));
+        blocks.extend(summary(run));
+        blocks.extend(run.groups.iter().flat_map(of_group));
+        let targets = run.environment.targets.iter();
+        let targets = targets.map(|target| facts_table(&target.path, &target.facts));
+        let machine = facts_table("machine", &run.environment.machine);
+        blocks.push(Block::Environment([machine].into_iter().chain(targets).collect()));
     }
-    if several {
-        let (title, items) = ("Comparison".to_owned(), compare::tally(section));
-        blocks.push(Block::List { kind: ListKind::Conclusions, title, items });
-    }
-    for (number, named) in section.runs.iter().enumerate() {
-        blocks.extend(summary(&named.run, letter(number)));
-    }
-    blocks.extend(section.groups().iter().flat_map(|shared| of_group(shared, several)));
-    blocks.push(environment(section));
     blocks
 }
 
 /// The results of a run, in words and numbers.
-fn summary(run: &Run, letter: Option<String>) -> Vec<Block<'_>> {
-    let title = |title: &str| title_of(title, letter.as_deref());
-    let list = |kind, name, items: &Vec<String>| {
-        let (title, items) = (title(name), items.clone());
-        (!items.is_empty()).then_some(Block::List { kind, title, items })
-    };
-    let result = |(name, value): (&String, &f64)| table::quantity(name, *value);
-    let results: Vec<_> = run.results.iter().map(result).collect();
-    let results = (!results.is_empty()).then_some(Block::Results(results));
-    let conclusions = list(ListKind::Conclusions, "Conclusions", &run.conclusions);
-    let caveats = list(ListKind::Caveats, "Caveats", &run.advice);
-    [conclusions, results, caveats].into_iter().flatten().collect()
+fn summary(run: &Run) -> Vec<Block<'_>> {
+    let results = run.results.iter().map(|(name, value)| table::quantity(name, *value));
+    vec![
+        Block::Conclusions(&run.conclusions),
+        Block::Results(results.collect()),
+        Block::Caveats(&run.advice),
+    ]
 }
 
-/// A title, with the letter of its run if there are several.
-pub(super) fn title_of(title: &str, letter: Option<&str>) -> String {
-    letter.map_or_else(|| title.to_owned(), |letter| format!("{title} of {letter}"))
-}
-
-/// One group, of as many runs as have it.
-fn of_group<'a>(shared: &Shared<'a>, several: bool) -> Vec<Block<'a>> {
-    let first = shared[0].1;
-    let letter = |number| several.then(|| compare::letter(number));
-    let mut blocks = vec![
-        Block::Heading(Level::Group, first.name.clone()),
-        Block::Paragraph(&first.about),
-        Block::Chart(
-            shared
-                .iter()
-                .map(|(run, group)| Side { name: letter(*run).unwrap_or_default(), group })
-                .collect(),
-        ),
-    ];
-    if shared.len() > 1 {
-        blocks.push(Block::Comparison(compare::table(shared)));
-    }
-    for (run, group) in shared {
-        blocks.push(Block::Cases(group, letter(*run)));
-        blocks.push(Block::Missing(table::missing(group)));
-        if !group.advice.is_empty() {
-            let title = title_of("Caveats", letter(*run).as_deref());
-            let items = group.advice.clone();
-            blocks.push(Block::List { kind: ListKind::Caveats, title, items });
-        }
-    }
-    blocks
+fn of_group(group: &Group) -> [Block<'_>; 6] {
+    [
+        Block::Heading(Level::Group, &group.name),
+        Block::Paragraph(&group.about),
+        Block::Chart(group),
+        Block::Cases(group),
+        Block::Missing(table::missing(group)),
+        Block::Caveats(&group.advice),
+    ]
 }
 
 /// Why a run is not complete, if it is not.
@@ -160,40 +104,8 @@ pub(super) fn machine(run: &Run) -> String {
     known.cloned().collect::<Vec<_>>().join(", ")
 }
 
-/// The facts of all runs: a column for each run.
-fn environment<'a>(section: &Section<'_>) -> Block<'a> {
-    let of_runs = |part: &dyn Fn(&Run) -> Option<Facts>| -> Vec<Facts> {
-        section.runs.iter().map(|named| part(&named.run).unwrap_or_default()).collect()
-    };
-    let machines = of_runs(&|run| Some(run.environment.machine.clone()));
-    let mut tables = vec![facts_table("machine", &machines)];
-    let targets = section.runs.iter().flat_map(|named| &named.run.environment.targets);
-    for path in super::unique(targets.map(|target| &target.path)) {
-        let of_path = |run: &Run| {
-            let target = run.environment.targets.iter().find(|target| target.path == *path)?;
-            Some(target.facts.clone())
-        };
-        tables.push(facts_table(path, &of_runs(&of_path)));
-    }
-    Block::Environment(tables)
-}
-
-/// A row for each fact; values that differ between runs are marked.
-fn facts_table(title: &str, runs: &[Facts]) -> Table {
-    let mut table = Table::default();
-    table.columns.push(Column::text(title));
-    for number in 0..runs.len() {
-        let letter = if runs.len() > 1 { compare::letter(number) } else { String::new() };
-        table.columns.push(Column::text(&letter));
-    }
-    let names: BTreeSet<&String> = runs.iter().flat_map(|facts| facts.keys()).collect();
-    for name in names {
-        let values: Vec<_> = runs.iter().map(|facts| facts.get(name).map_or("", |v| v)).collect();
-        let differs = values.iter().any(|value| *value != values[0]);
-        let mark = if differs { Mark::Differs } else { Mark::None };
-        let cell = |value: &&str| Cell { mark, ..Cell::text(value) };
-        let cells = values.iter().map(cell);
-        table.rows.push([Cell::text(name)].into_iter().chain(cells).collect());
-    }
-    table
+fn facts_table(title: &str, facts: &Facts) -> Table {
+    let columns = vec![Column::text(title), Column::text("")];
+    let rows = facts.iter().map(|(name, value)| vec![Cell::text(name), Cell::text(value)]);
+    Table { columns, rows: rows.collect(), best: None }
 }

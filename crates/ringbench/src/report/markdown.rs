@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::NamedRun;
-use super::document::{self, Block, Level, title_of};
+use super::document::{self, Block, Level};
 use super::escape::{markdown as escape, markdown_code as code};
-use super::table::{self, Cell, Mark, Table};
+use super::table::{self, Table};
 
 /// One document for all runs.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
@@ -22,7 +22,7 @@ fn write_block(text: &mut String, block: Block<'_>) {
     match block {
         Block::Heading(level, name) => {
             let level = if level == Level::Workload { "##" } else { "###" };
-            let _ = writeln!(text, "\n{level} {}", escape(&name));
+            let _ = writeln!(text, "\n{level} {}", escape(name));
         }
         Block::Started(run) => {
             let (start, command) = (escape(&run.started), code(&super::command_line(run)));
@@ -31,21 +31,15 @@ fn write_block(text: &mut String, block: Block<'_>) {
         }
         Block::Warning(why) => _ = writeln!(text, "\n**{why}**"),
         Block::Paragraph(paragraph) => _ = writeln!(text, "\n{}", escape(paragraph)),
-        Block::List { title, items, .. } => {
-            let _ = writeln!(text, "\n#### {title}");
-            write_list(text, &items);
-        }
+        Block::Conclusions(items) => write_list(text, "\n#### Conclusions\n", items),
+        Block::Caveats(items) => write_list(text, "\n#### Caveats\n", items),
         Block::Results(results) => {
-            text.push_str("\n#### Results\n");
             let result = |(name, value)| format!("{name}: {value}");
-            write_list(text, &results.into_iter().map(result).collect::<Vec<_>>());
+            let results: Vec<_> = results.into_iter().map(result).collect();
+            write_list(text, "\n#### Results\n", &results);
         }
         Block::Chart(_) => {}
-        Block::Comparison(table) => write_table(text, &table),
-        Block::Cases(group, letter) => {
-            if letter.is_some() {
-                let _ = writeln!(text, "\n{}:", title_of("Cases", letter.as_deref()));
-            }
+        Block::Cases(group) => {
             let (table, note) = table::compact(group);
             write_table(text, &table);
             if let Some(note) = note {
@@ -53,7 +47,7 @@ fn write_block(text: &mut String, block: Block<'_>) {
             }
         }
         Block::Missing(reasons) => {
-            write_list(text, &reasons.iter().map(|reason| reason.show()).collect::<Vec<_>>());
+            write_list(text, "", &reasons);
         }
         Block::Environment(tables) => {
             let _ = writeln!(text, "\n### Environment");
@@ -62,10 +56,13 @@ fn write_block(text: &mut String, block: Block<'_>) {
     }
 }
 
-fn write_list(text: &mut String, items: &[String]) {
-    for (number, item) in items.iter().enumerate() {
-        let before = if number == 0 { "\n" } else { "" };
-        let _ = writeln!(text, "{before}- {}", escape(item));
+/// Writes a list, unless it is empty.
+fn write_list(text: &mut String, title: &str, items: &[String]) {
+    if !items.is_empty() {
+        let _ = writeln!(text, "{title}");
+    }
+    for item in items {
+        let _ = writeln!(text, "- {}", escape(item));
     }
 }
 
@@ -80,11 +77,7 @@ fn write_table(text: &mut String, table: &Table) {
     text.push_str(&line(names.collect()));
     text.push_str(&line(rule.map(str::to_owned).collect()));
     for row in &table.rows {
-        let cell = |cell: &Cell| match cell.mark {
-            Mark::Better | Mark::Worse | Mark::Differs => format!("**{}**", escape(&cell.text)),
-            Mark::None | Mark::Faint => escape(&cell.text),
-        };
-        text.push_str(&line(row.iter().map(cell).collect()));
+        text.push_str(&line(row.iter().map(|cell| escape(&cell.text)).collect()));
     }
 }
 
@@ -96,21 +89,6 @@ mod tests {
     #[test]
     fn a_run_is_written_as_markdown() {
         let named = NamedRun { name: "a.json".into(), run: fixture::run() };
-        assert_eq!(of_runs(&[named]), include_str!("expected/compare.md"));
-    }
-
-    #[test]
-    fn differences_are_bold() {
-        let named = |name: &str, run| NamedRun { name: name.into(), run };
-        let text =
-            of_runs(&[named("a_1.json", fixture::run()), named("b.json", fixture::run_after())]);
-        for part in [
-            "### A: a\\_1.json\n",
-            "| ringsum | 1.00 s | 990 ms..1.01 s | 800 ms | 790..810 ms | **1.25 times faster** |",
-            "| within the noise |\n",
-            "**This run was interrupted",
-        ] {
-            assert!(text.contains(part), "{part}\n{text}");
-        }
+        assert_eq!(of_runs(&[named]), include_str!("tests/expected/compare.md"));
     }
 }

@@ -1,11 +1,10 @@
 //! Runs in the formats that people and programs read. `document` decides what a report consists of, `table`
-//! what a table has, `compare` what several runs of one workload have in common, and `chart` draws; each
-//! format only writes that down.
+//! what a table has, and `chart` draws; each format only writes that down. `diff` compares two runs.
 
 mod chart;
 pub(crate) mod command;
-mod compare;
 pub(crate) mod csv;
+pub(crate) mod diff;
 mod document;
 mod escape;
 mod grid;
@@ -15,6 +14,7 @@ mod table;
 mod text;
 
 #[cfg(test)]
+#[path = "tests/fixture.rs"]
 mod fixture;
 
 use std::io::Write;

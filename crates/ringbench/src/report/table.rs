@@ -30,18 +30,6 @@ pub(super) struct Column {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) value: Option<f64>,
-    pub(super) mark: Mark,
-}
-
-/// How a cell stands out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Mark {
-    #[default]
-    None,
-    Better,
-    Worse,
-    Faint,
-    Differs,
 }
 
 impl Column {
@@ -62,7 +50,7 @@ impl Cell {
     }
 
     pub(super) fn number(text: String, value: f64) -> Cell {
-        Cell { text: text.trim_end().to_owned(), value: Some(value), mark: Mark::None }
+        Cell { text: text.trim_end().to_owned(), value: Some(value) }
     }
 
     /// The median of samples, and their range if there are several.
@@ -235,40 +223,21 @@ fn of_grid(group: &Group, grid: &Grid, best: (usize, usize), corner: &str) -> Ta
     table
 }
 
-/// Cases that were not measured, or not to the end, for one reason.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct NotMeasured {
-    /// The names of the cases.
-    pub(super) names: String,
-    pub(super) has_failed: bool,
-    pub(super) why: String,
-}
-
-impl NotMeasured {
-    pub(super) fn what(&self) -> &'static str {
-        if self.has_failed { "failed" } else { "unavailable" }
-    }
-
-    /// All of it in one line.
-    pub(super) fn show(&self) -> String {
-        format!("{}: {}: {}", self.what(), self.names, self.why)
-    }
-}
-
-/// The cases that were not measured, by reason.
-pub(super) fn missing(group: &Group) -> Vec<NotMeasured> {
-    let mut reasons: Vec<NotMeasured> = Vec::new();
+/// The cases that were not measured, or not to the end: a line for each reason, with all its cases.
+pub(super) fn missing(group: &Group) -> Vec<String> {
+    let mut reasons: Vec<(String, &Missing)> = Vec::new();
     for case in &group.cases {
         let Some(missing) = &case.missing else { continue };
-        let has_failed = matches!(missing, Missing::Failed(_));
-        let (name, why) = (Cell::text(&case.name).text, Cell::text(missing.why()).text);
-        let same = |other: &&mut NotMeasured| other.has_failed == has_failed && other.why == why;
-        match reasons.iter_mut().find(same) {
-            Some(other) => other.names = format!("{}, {name}", other.names),
-            None => reasons.push(NotMeasured { names: name, has_failed, why }),
+        match reasons.iter_mut().find(|(_, other)| *other == missing) {
+            Some((names, _)) => *names = format!("{names}, {}", case.name),
+            None => reasons.push((case.name.clone(), missing)),
         }
     }
-    reasons
+    let line = |(names, missing): (String, &Missing)| {
+        let what = if matches!(missing, Missing::Failed(_)) { "failed" } else { "unavailable" };
+        format!("{what}: {names}: {}", Cell::text(missing.why()).text)
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A run for a terminal.
+//! A run, and a comparison of two, for a terminal.
 
 use std::fmt::Write;
 
@@ -19,9 +19,9 @@ pub(super) fn of_run(run: &Run) -> String {
 
 fn write_block(text: &mut String, block: Block<'_>) {
     match block {
-        Block::Heading(Level::Group, name) => _ = writeln!(text, "\n{}", Cell::text(&name).text),
+        Block::Heading(Level::Group, name) => _ = writeln!(text, "\n{}", Cell::text(name).text),
         Block::Paragraph(paragraph) => _ = writeln!(text, "{}\n", Cell::text(paragraph).text),
-        Block::Cases(group, _) => {
+        Block::Cases(group) => {
             let (table, note) = table::compact(group);
             write_table(text, &table);
             if let Some(note) = note {
@@ -30,23 +30,29 @@ fn write_block(text: &mut String, block: Block<'_>) {
         }
         Block::Missing(reasons) => {
             for reason in reasons {
-                let _ = writeln!(text, "  {}", reason.show());
+                let _ = writeln!(text, "  {}", Cell::text(&reason).text);
             }
         }
         Block::Warning(why) => _ = writeln!(text, "\n{why}"),
-        Block::List { title, items, .. } => {
-            let _ = writeln!(text, "\n{title}:");
-            for item in items {
-                let _ = writeln!(text, "  - {}", Cell::text(&item).text);
-            }
-        }
+        Block::Conclusions(items) => write_list(text, "Conclusions", items),
+        Block::Caveats(items) => write_list(text, "Caveats", items),
         // The rest is for a page.
         _ => {}
     }
 }
 
+/// Writes a list, unless it is empty.
+pub(super) fn write_list(text: &mut String, title: &str, items: &[String]) {
+    if !items.is_empty() {
+        let _ = writeln!(text, "\n{title}:");
+    }
+    for item in items {
+        let _ = writeln!(text, "  - {}", Cell::text(item).text);
+    }
+}
+
 /// Columns that are as wide as their cells, with numbers on the right.
-fn write_table(text: &mut String, table: &Table) {
+pub(super) fn write_table(text: &mut String, table: &Table) {
     let chars = |text: &str| text.chars().count();
     let width = |index: usize| {
         let cells = table.rows.iter().map(|row| chars(&row[index].text));
@@ -78,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_run_is_printed_in_aligned_columns() {
-        assert_eq!(of_run(&fixture::run()), include_str!("expected/compare.txt"));
+        assert_eq!(of_run(&fixture::run()), include_str!("tests/expected/compare.txt"));
     }
 
     #[test]

@@ -2,69 +2,45 @@
 
 use std::fmt::{Result, Write};
 
-use super::{Drawing, Side, colors};
-use crate::model::case::Case;
+use super::colors;
+use crate::model::case::{Case, Group};
 use crate::model::summary::Summary;
 use crate::report::escape;
 
-pub(super) fn draw(sides: &[Side<'_>]) -> Vec<Drawing> {
-    let summaries = sides
-        .iter()
-        .flat_map(|side| side.group.cases.iter().filter_map(|case| summary(side, case)));
-    let Some(highest) = summaries.map(|summary| summary.max).reduce(f64::max) else {
-        return Vec::new();
-    };
+pub(super) fn draw(group: &Group) -> Option<String> {
+    let summaries = group.cases.iter().filter_map(|case| summary(group, case));
+    let highest = summaries.map(|summary| summary.max).reduce(f64::max)?;
     let mut html = String::from("<table class=\"bars\"><tbody>\n");
-    for name in super::case_names(sides) {
-        let of_side = |(number, side)| {
-            let side: &Side<'_> = side;
-            Some((number, side, side.group.case(name)?))
-        };
-        for (index, (number, side, case)) in
-            sides.iter().enumerate().filter_map(of_side).enumerate()
-        {
-            let name = if index == 0 { escape::html(name) } else { String::new() };
-            // Writing to a string does not fail.
-            let _ = write_row(&mut html, (&name, number), side, case, highest);
-        }
+    for case in &group.cases {
+        // Writing to a string does not fail.
+        let _ = write_row(&mut html, group, case, highest);
     }
-    html.push_str("</tbody></table>");
-    vec![Drawing { side: String::new(), html }]
+    Some(html + "</tbody></table>")
 }
 
 /// The summary of a case that can be drawn.
-fn summary(side: &Side<'_>, case: &Case) -> Option<Summary> {
-    side.group.summary(case).filter(|summary| summary.max.is_finite())
+fn summary(group: &Group, case: &Case) -> Option<Summary> {
+    group.summary(case).filter(|summary| summary.max.is_finite())
 }
 
-/// A bar of each side has its own color; if there is only one side, the best bar stands out.
-fn write_row(
-    html: &mut String,
-    (name, number): (&str, usize),
-    side: &Side<'_>,
-    case: &Case,
-    highest: f64,
-) -> Result {
-    let letter = escape::html(&side.name);
-    let Some(Summary { min, median, max, .. }) = summary(side, case) else {
+/// The best bar stands out.
+fn write_row(html: &mut String, group: &Group, case: &Case, highest: f64) -> Result {
+    let name = escape::html(&case.name);
+    let Some(Summary { min, median, max, .. }) = summary(group, case) else {
         let why = case.missing.as_ref().map_or("not measured", |missing| missing.why());
         let why = escape::html(why);
         return writeln!(
             html,
-            "<tr><th scope=\"row\">{name}</th><td>{letter}</td><td class=\"soft\">{why}</td></tr>"
+            "<tr><th scope=\"row\">{name}</th><td></td><td class=\"soft\">{why}</td></tr>"
         );
     };
-    let is_best = side.group.best().is_some_and(|(best, _)| best == case);
-    let class = match side.name.is_empty() {
-        true if is_best => "best",
-        true => "",
-        false => "solid",
-    };
+    let is_best = group.best().is_some_and(|(best, _)| best == case);
+    let class = if is_best { "best" } else { "" };
     let percent = |value: f64| if highest > 0.0 { value / highest * 100.0 } else { 0.0 };
-    let (value, color) = (side.group.metric.show(median), colors::of_series(number));
+    let (value, color) = (group.metric.show(median), colors::of_series(0));
     writeln!(
         html,
-        "<tr class=\"{class}\"><th scope=\"row\">{name}</th><td>{letter} {value}</td>\
+        "<tr class=\"{class}\"><th scope=\"row\">{name}</th><td>{value}</td>\
          <td class=\"track\"><i class=\"bar\" style=\"width:{:.2}%;background:{color}\"></i>\
          <i class=\"range\" style=\"left:{:.2}%;width:{:.2}%\"></i></td></tr>",
         percent(median),

@@ -2,8 +2,8 @@
 
 use std::fmt::{Result, Write};
 
-use super::{Drawing, Side, colors};
-use crate::model::case::Metric;
+use super::colors;
+use crate::model::case::{Group, Metric};
 use crate::report::escape;
 use crate::report::grid::Grid;
 
@@ -13,7 +13,7 @@ const LOG_SPAN: f64 = 30.0;
 /// Colors of the scale below a map.
 const SCALE_STEPS: u32 = 5;
 
-/// The range of the values of all sides.
+/// The range of all values.
 struct Range {
     metric: Metric,
     min: f64,
@@ -37,18 +37,13 @@ impl Range {
     }
 }
 
-pub(super) fn draw(sides: &[Side<'_>], x: &str, y: &str) -> Vec<Drawing> {
-    let grids: Vec<Grid> = sides.iter().map(|side| Grid::of(side.group, x, y)).collect();
-    let values = grids.iter().flat_map(Grid::values);
-    let Some(range) = Range::of(sides[0].group.metric, values) else { return Vec::new() };
-    let measured = sides.iter().zip(&grids).filter(|(_, grid)| grid.best.is_some());
-    let drawing = |(side, grid): (&Side<'_>, &Grid)| {
-        let mut html = String::new();
-        // Writing to a string does not fail.
-        let _ = write_map(&mut html, grid, &range, (x, y));
-        Drawing { side: side.name.clone(), html }
-    };
-    measured.map(drawing).collect()
+pub(super) fn draw(group: &Group, x: &str, y: &str) -> Option<String> {
+    let grid = Grid::of(group, x, y);
+    let range = Range::of(group.metric, grid.values())?;
+    let mut html = String::new();
+    // Writing to a string does not fail.
+    let _ = write_map(&mut html, &grid, &range, (x, y));
+    Some(html)
 }
 
 fn write_map(html: &mut String, grid: &Grid, range: &Range, (x, y): (&str, &str)) -> Result {
