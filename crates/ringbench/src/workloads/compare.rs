@@ -184,10 +184,9 @@ fn load(programs: &[String]) {
 
 /// Runs a command once. Its digest must be that of the other programs.
 fn measure(peer: &Peer, digests: &Digests) -> Result<Sample, Missing> {
-    let usage = peer.pipeline.run()?;
-    let sample = usage.sample();
+    let (sample, printed) = peer.pipeline.run()?;
     let Some((algorithm, output)) = peer.digest else { return Ok(sample) };
-    let digest = output.digest(&usage.output);
+    let digest = output.digest(&printed);
     let digest = digest.ok_or_else(|| Missing::Failed("its output has no digest".to_owned()))?;
     let mut digests = digests.borrow_mut();
     let (first, finder) =

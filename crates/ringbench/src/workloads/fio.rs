@@ -66,7 +66,7 @@ impl<'a> Job<'a> {
         cost: Cost,
     ) {
         let (bytes, pipeline) = (self.io_bytes, self.pipeline());
-        add(plan, case, cache, cost, move || Ok(Sample { bytes, ..pipeline.run()?.sample() }));
+        add(plan, case, cache, cost, move || Ok(Sample { bytes, ..pipeline.run()?.0 }));
     }
 
     /// The command.
@@ -98,7 +98,7 @@ impl<'a> Job<'a> {
 
     fn run(&self) -> Result<Sample, Missing> {
         match self.pipeline().run() {
-            Ok(usage) => Ok(parse(&usage.output)?),
+            Ok((_, output)) => Ok(parse(&output)?),
             // Usually none are reserved.
             Err(error) if self.huge_pages => Err(Missing::Unavailable(format!("{error:#}"))),
             Err(error) => Err(error.into()),
