@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use blockring::{CacheMode, Consume, EngineKind, RunOptions, Trace};
 use serde_json::Value;
 
+use super::fio;
 use super::methods::{self, Method};
 use super::reading::{self, MEMORY_BYTES_MAX, Until};
 use super::target::{Target, Workload};
@@ -165,6 +166,15 @@ fn methods_group<'a>(args: &SweepArgs, target: &'a Target, cache: CacheMode) -> 
                 methods::read(method, target.path(), direct, block_bytes, until)
             });
         }
+        let job = fio::Job {
+            engine: "posixaio",
+            direct: cache == CacheMode::Direct,
+            block_bytes,
+            depth: METHODS_DEPTH,
+            time: until.time,
+            ..fio::Job::of(target.path(), until.bytes)
+        };
+        job.add_to(&mut plan, case("POSIX AIO (fio)"), state, cost);
     }
     plan
 }
