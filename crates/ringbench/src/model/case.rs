@@ -153,7 +153,6 @@ impl Metric {
         matches!(self, Metric::BytesPerS | Metric::OperationsPerS)
     }
 
-    /// Whether `a` is better than `b`.
     pub(crate) fn is_better(self, a: f64, b: f64) -> bool {
         if self.more_is_better() { a > b } else { a < b }
     }
@@ -187,7 +186,6 @@ impl Missing {
         }
     }
 
-    /// For a case that cannot run here.
     pub(crate) fn unavailable<T>(why: impl Into<String>) -> Result<T, Missing> {
         Err(Missing::Unavailable(why.into()))
     }
@@ -237,7 +235,6 @@ impl From<blockring::Error> for Missing {
 }
 
 impl LatencyNs {
-    /// The percentiles and their names.
     pub(crate) fn percentiles(&self) -> [(&'static str, u64); 6] {
         [
             ("50 %", self.p50),
@@ -288,7 +285,6 @@ impl Group {
         Group { name: name.into(), about: about.into(), metric, chart, cases, advice }
     }
 
-    /// The values of the metric of one case.
     pub(crate) fn values(&self, case: &Case) -> Vec<f64> {
         case.samples.iter().map(|sample| self.metric.of(sample)).collect()
     }
@@ -303,12 +299,10 @@ impl Group {
         self.summary(case).map(|summary| summary.median)
     }
 
-    /// The median of the case with this name.
     pub(crate) fn median_of(&self, name: &str) -> Option<f64> {
         self.median(self.case(name)?)
     }
 
-    /// The case with the best median.
     pub(crate) fn best(&self) -> Option<(&Case, f64)> {
         let medians = self.cases.iter().filter_map(|case| Some((case, self.median(case)?)));
         medians.reduce(|best, next| if self.metric.is_better(next.1, best.1) { next } else { best })

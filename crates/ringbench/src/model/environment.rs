@@ -101,7 +101,6 @@ pub(crate) fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() as u32)
 }
 
-/// The kernel release, as `uname -r` prints it.
 pub(crate) fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
@@ -112,7 +111,6 @@ pub(crate) fn available_bytes() -> u64 {
     memory_bytes("MemAvailable:").unwrap_or(0)
 }
 
-/// Whether `bytes` fit into half of the available memory.
 pub(crate) fn fits_into_memory(bytes: u64) -> bool {
     bytes <= available_bytes() / 2
 }

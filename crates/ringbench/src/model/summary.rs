@@ -38,7 +38,6 @@ fn student(degrees: usize) -> f64 {
 }
 
 impl Summary {
-    /// Returns `None` if there are no values.
     pub(crate) fn of(values: &[f64]) -> Option<Summary> {
         let median = median(values)?;
         let distances: Vec<f64> = values.iter().map(|value| (value - median).abs()).collect();
@@ -64,7 +63,6 @@ impl Summary {
         }
     }
 
-    /// The noise as a part of the median.
     pub(crate) fn relative_noise(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { self.noise() / self.median.abs() }
     }

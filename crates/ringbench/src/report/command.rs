@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-use super::{NamedRun, csv, html, markdown};
+use super::{NamedRun, csv, html, text};
 use crate::cli::args::{Format, ReportArgs};
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::Run;
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let runs = args.runs.iter().map(named).collect::<anyhow::Result<Vec<_>>>()?;
     let report = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
         Format::Html => html::of_runs(&runs),
-        Format::Markdown => markdown::of_runs(&runs),
+        Format::Markdown => text::as_markdown(&runs),
         Format::Csv => csv::of_runs(&runs),
     };
     match &args.output {

@@ -1,19 +1,16 @@
 //! `ringbench diff`: two runs of one command, the cases that they share, and the differences beyond the
 //! noise.
 
-use std::fmt::Write;
-
 use anyhow::bail;
 
 use super::table::{Cell, Column, Table};
-use super::text;
+use super::text::Text;
 use crate::cli::args::DiffArgs;
 use crate::model::case::{Group, Metric};
 use crate::model::environment::{Environment, Facts};
 use crate::model::run_file::Run;
 use crate::model::summary::Summary;
 
-/// Prints the differences.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<()> {
     let (old, new) = (Run::read(&args.old)?, Run::read(&args.new)?);
     if old.workload != new.workload {
@@ -56,32 +53,30 @@ impl Verdict {
 /// The groups that both runs have, the number of cases that changed, and the facts of the environment that
 /// differ.
 pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
-    let (mut text, mut verdicts) = (String::new(), Vec::new());
+    let (mut text, mut verdicts) = (Text::default(), Vec::new());
     for a in &old.groups {
         // A group of this name with another metric is another group.
         let is_same = |b: &&Group| (&b.name, b.metric) == (&a.name, a.metric);
         let Some(b) = new.groups.iter().find(is_same) else { continue };
         let table = compare(a, b, &mut verdicts);
         if !table.rows.is_empty() {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{}\n", Cell::text(&a.name).text);
-            text::write_table(&mut text, &table);
-            text.push('\n');
+            text.line(&a.name);
+            text.write_table(&table);
+            text.line("");
         }
     }
     let count = |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
-    let _ = writeln!(
-        text,
+    text.line(&format!(
         "{} cases in both: {} faster, {} slower, {} within the noise, {} with one sample",
         verdicts.len(),
         count(|verdict| matches!(verdict, Verdict::Faster(_))),
         count(|verdict| matches!(verdict, Verdict::Slower(_))),
         count(|verdict| *verdict == Verdict::WithinNoise),
         count(|verdict| *verdict == Verdict::OneSample),
-    );
+    ));
     let facts = different_facts(&old.environment, &new.environment);
-    text::write_list(&mut text, "The environment differs", &facts);
-    text
+    text.write_list("The environment differs", &facts);
+    text.finish()
 }
 
 /// A row for each case of both groups, whose verdict is added to `verdicts`.

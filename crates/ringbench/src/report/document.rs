@@ -6,7 +6,6 @@ use crate::model::case::Group;
 use crate::model::environment::Facts;
 use crate::model::run_file::{Run, RunState};
 
-/// A part of a report.
 pub(super) enum Block<'a> {
     Heading(Level, &'a str),
     /// The start, the command line and the machine of a run.

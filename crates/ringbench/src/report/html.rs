@@ -22,7 +22,6 @@ const NAME_CHARS_UNBROKEN: usize = 32;
 /// Shorter pages have no table of contents, in groups.
 const GROUPS_LISTED_MIN: usize = 3;
 
-/// One page for all runs.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
@@ -144,14 +143,10 @@ fn write_list(page: &mut String, element: &str, title: &str, items: &[String]) -
 }
 
 fn write_chart(page: &mut String, group: &Group) -> Result {
-    let chart = &group.chart;
-    writeln!(page, "<figure data-chart=\"{}\">", chart::kind(chart))?;
-    let drawing = chart::draw(group);
-    if let Some(drawing) = &drawing {
-        write_scrolling(page, "Chart", drawing)?;
-    }
-    let note = if drawing.is_some() { chart::legend(chart) } else { chart::why_none(chart) };
-    writeln!(page, "<figcaption>{note}</figcaption></figure>")
+    let Some(drawing) = chart::draw(group) else { return Ok(()) };
+    writeln!(page, "<figure data-chart=\"{}\">", chart::kind(&group.chart))?;
+    write_scrolling(page, "Chart", &drawing)?;
+    writeln!(page, "<figcaption>{}</figcaption></figure>", chart::legend(&group.chart))
 }
 
 /// A box that scrolls can be focused, for the keyboard.

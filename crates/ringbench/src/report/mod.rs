@@ -9,9 +9,8 @@ mod document;
 mod escape;
 mod grid;
 pub(crate) mod html;
-pub(crate) mod markdown;
 mod table;
-mod text;
+pub(crate) mod text;
 
 #[cfg(test)]
 #[path = "tests/fixture.rs"]
@@ -28,14 +27,8 @@ pub(crate) struct NamedRun {
     pub(crate) run: Run,
 }
 
-/// Prints a run.
 pub(crate) fn print(run: &Run) -> anyhow::Result<()> {
-    write_to_stdout(&printed(run))
-}
-
-/// The text that `print` prints.
-pub(crate) fn printed(run: &Run) -> String {
-    text::of_run(run)
+    write_to_stdout(&text::for_terminal(run))
 }
 
 fn write_to_stdout(text: &str) -> anyhow::Result<()> {

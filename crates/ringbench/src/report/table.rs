@@ -71,7 +71,6 @@ fn show_range(metric: Metric, summary: &Summary) -> String {
     }
 }
 
-/// Prints a value with its unit.
 type Show = fn(f64) -> String;
 
 /// A column: its name, how its values are printed, and the value of a sample.

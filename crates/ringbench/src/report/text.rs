@@ -1,77 +1,137 @@
-//! A run, and a comparison of two, for a terminal.
+//! A report as text: for a terminal, or as Markdown with tables as GitHub reads them.
 
 use std::fmt::Write;
 
+use super::NamedRun;
 use super::document::{self, Block, Level};
+use super::escape::{markdown as escape, markdown_code as code};
 use super::table::{self, Cell, Table};
 use crate::model::run_file::Run;
 
-/// All of a run.
-pub(super) fn of_run(run: &Run) -> String {
-    let mut text = String::new();
-    for block in document::of_terminal(run) {
-        write_block(&mut text, block);
-    }
-    text.trim_start_matches('\n').to_owned() + "\n"
+/// Text that is being written. (Writing to a string does not fail.)
+#[derive(Default)]
+pub(super) struct Text {
+    text: String,
+    is_markdown: bool,
 }
 
-// (Writing to a string does not fail.)
+pub(crate) fn for_terminal(run: &Run) -> String {
+    let mut text = Text::default();
+    document::of_terminal(run).into_iter().for_each(|block| text.write_block(block));
+    text.text.trim_start_matches('\n').to_owned() + "\n"
+}
 
-fn write_block(text: &mut String, block: Block<'_>) {
-    match block {
-        Block::Heading(Level::Group, name) => _ = writeln!(text, "\n{}", Cell::text(name).text),
-        Block::Paragraph(paragraph) => _ = writeln!(text, "{}\n", Cell::text(paragraph).text),
-        Block::Cases(group) => {
-            let (table, note) = table::compact(group);
-            write_table(text, &table);
-            if let Some(note) = note {
-                let _ = writeln!(text, "  {note}");
+pub(crate) fn as_markdown(runs: &[NamedRun]) -> String {
+    let mut text = Text { text: "# ringbench\n".to_owned(), is_markdown: true };
+    document::of_runs(runs).into_iter().for_each(|block| text.write_block(block));
+    text.text
+}
+
+impl Text {
+    pub(super) fn line(&mut self, line: &str) {
+        let line = self.escape(line);
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn escape(&self, text: &str) -> String {
+        if self.is_markdown { escape(text) } else { Cell::text(text).text }
+    }
+
+    fn write_block(&mut self, block: Block<'_>) {
+        match block {
+            Block::Heading(level, name) => {
+                let marks = match level {
+                    _ if !self.is_markdown => "",
+                    Level::Workload => "## ",
+                    Level::Run | Level::Group => "### ",
+                };
+                let _ = write!(self.text, "\n{marks}");
+                self.line(name);
             }
-        }
-        Block::Missing(reasons) => {
-            for reason in reasons {
-                let _ = writeln!(text, "  {}", Cell::text(&reason).text);
+            Block::Started(run) => {
+                let (start, command) = (escape(&run.started), code(&super::command_line(run)));
+                let machine = escape(&document::machine(run));
+                let _ = writeln!(self.text, "\nStarted {start} by {command} on {machine}");
             }
+            Block::Warning(why) if self.is_markdown => _ = writeln!(self.text, "\n**{why}**"),
+            Block::Warning(why) => _ = writeln!(self.text, "\n{why}"),
+            Block::Paragraph(paragraph) => {
+                self.text.push_str(if self.is_markdown { "\n" } else { "" });
+                self.line(paragraph);
+            }
+            Block::Conclusions(items) => self.write_list("Conclusions", items),
+            Block::Caveats(items) => self.write_list("Caveats", items),
+            Block::Results(results) if self.is_markdown => {
+                let result = |(name, value)| format!("{name}: {value}");
+                let results: Vec<_> = results.into_iter().map(result).collect();
+                self.write_list("Results", &results);
+            }
+            Block::Cases(group) => {
+                let (table, note) = table::compact(group);
+                self.write_table(&table);
+                if let Some(note) = note {
+                    self.text.push('\n');
+                    self.line(&note);
+                }
+            }
+            Block::Missing(reasons) => self.write_list("Not measured", &reasons),
+            Block::Environment(tables) => {
+                let _ = writeln!(self.text, "\n### Environment");
+                tables.iter().for_each(|table| self.write_table(table));
+            }
+            // The rest is for a page.
+            Block::Chart(_) | Block::Results(_) => {}
         }
-        Block::Warning(why) => _ = writeln!(text, "\n{why}"),
-        Block::Conclusions(items) => write_list(text, "Conclusions", items),
-        Block::Caveats(items) => write_list(text, "Caveats", items),
-        // The rest is for a page.
-        _ => {}
     }
-}
 
-/// Writes a list, unless it is empty.
-pub(super) fn write_list(text: &mut String, title: &str, items: &[String]) {
-    if !items.is_empty() {
-        let _ = writeln!(text, "\n{title}:");
-    }
-    for item in items {
-        let _ = writeln!(text, "  - {}", Cell::text(item).text);
-    }
-}
-
-/// Columns that are as wide as their cells, with numbers on the right.
-pub(super) fn write_table(text: &mut String, table: &Table) {
-    let chars = |text: &str| text.chars().count();
-    let width = |index: usize| {
-        let cells = table.rows.iter().map(|row| chars(&row[index].text));
-        cells.fold(chars(&table.columns[index].name), usize::max)
-    };
-    let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut line = String::from(" ");
-        for ((cell, width), column) in cells.zip(&widths).zip(&table.columns) {
-            let _ = match column.is_number {
-                true => write!(line, " {cell:>width$} "),
-                false => write!(line, " {cell:width$} "),
-            };
+    /// Writes a list, unless it is empty.
+    pub(super) fn write_list(&mut self, title: &str, items: &[String]) {
+        match self.is_markdown {
+            _ if items.is_empty() => {}
+            true => _ = writeln!(self.text, "\n#### {title}\n"),
+            false => _ = writeln!(self.text, "\n{title}:"),
         }
-        let _ = writeln!(text, "{}", line.trim_end());
-    };
-    line(&mut table.columns.iter().map(|column| &column.name[..]));
-    for row in &table.rows {
-        line(&mut row.iter().map(|cell| &cell.text[..]));
+        for item in items {
+            self.text.push_str(if self.is_markdown { "- " } else { "  - " });
+            self.line(item);
+        }
+    }
+
+    /// Writes a table, unless it is empty; for a terminal with columns that are as wide as their cells.
+    pub(super) fn write_table(&mut self, table: &Table) {
+        if table.rows.is_empty() {
+            return;
+        }
+        let names = table.columns.iter().map(|column| self.escape(&column.name));
+        let mut rows: Vec<Vec<String>> = vec![names.collect()];
+        if self.is_markdown {
+            let rule = |number| if number { "---:" } else { "---" }.to_owned();
+            rows.push(table.columns.iter().map(|column| rule(column.is_number)).collect());
+        }
+        let cells = |row: &Vec<Cell>| row.iter().map(|cell| self.escape(&cell.text)).collect();
+        rows.extend(table.rows.iter().map(cells));
+        let chars = |cell: &String| cell.chars().count();
+        let width = |index: usize| rows.iter().map(|row| chars(&row[index])).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
+        self.text.push('\n');
+        for row in &rows {
+            if self.is_markdown {
+                let _ = writeln!(self.text, "| {} |", row.join(" | "));
+                continue;
+            }
+            let mut line = String::from(" ");
+            for ((cell, width), column) in row.iter().zip(&widths).zip(&table.columns) {
+                let _ = match column.is_number {
+                    true => write!(line, " {cell:>width$} "),
+                    false => write!(line, " {cell:width$} "),
+                };
+            }
+            let _ = writeln!(self.text, "{}", line.trim_end());
+        }
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
     }
 }
 
@@ -84,7 +144,13 @@ mod tests {
 
     #[test]
     fn a_run_is_printed_in_aligned_columns() {
-        assert_eq!(of_run(&fixture::run()), include_str!("tests/expected/compare.txt"));
+        assert_eq!(for_terminal(&fixture::run()), include_str!("tests/expected/compare.txt"));
+    }
+
+    #[test]
+    fn a_run_is_written_as_markdown() {
+        let named = NamedRun { name: "a.json".into(), run: fixture::run() };
+        assert_eq!(as_markdown(&[named]), include_str!("tests/expected/compare.md"));
     }
 
     #[test]
@@ -104,7 +170,7 @@ mod tests {
         group.cases[3].missing = Some(Missing::Unavailable("too little memory".into()));
         let mut run = fixture::run();
         (run.state, run.groups) = (RunState::CutShort, vec![group]);
-        let text = of_run(&run);
+        let text = for_terminal(&run);
         let grid = "\
 sweep
 Each with each.
@@ -116,8 +182,8 @@ Each with each.
   1M             39.0 MB/s  38.0 MB/s  36.0 MB/s  32.0 MB/s
 ";
         assert!(text.starts_with(grid), "{text}");
-        assert!(text.contains("\n  * best: 4K x 1, 156 MB/s\n"), "{text}");
-        assert!(text.contains("\n  unavailable: 1M x 16: too little memory\n"), "{text}");
+        assert!(text.contains("\n* best: 4K x 1, 156 MB/s\n"), "{text}");
+        assert!(text.contains("\n  - unavailable: 1M x 16: too little memory\n"), "{text}");
         assert!(text.contains("The time limit ended this run"), "{text}");
     }
 }

@@ -28,7 +28,6 @@ impl Pipeline {
         Pipeline { stages, input: None, captures: false }
     }
 
-    /// Appends another program, joined by a pipe.
     pub(crate) fn into<S: Into<OsString>>(mut self, next: impl IntoIterator<Item = S>) -> Pipeline {
         self.stages.push(next.into_iter().map(Into::into).collect());
         self
@@ -92,7 +91,6 @@ impl Pipeline {
     }
 }
 
-/// A program that was started.
 struct Program {
     name: String,
     child: Child,

@@ -13,11 +13,11 @@ use super::cache::Dropping;
 use super::live::Live;
 use super::plan::{Cache, CasePlan, Cost, GroupPlan};
 use super::progress::Progress;
-use super::schedule::{self, Ended, Rounds, Schedule, Step, WarmUp};
+use super::schedule::{self, Ended, Rounds, Schedule, Step, WARM_UP};
 use super::{advice, interrupt, scratch};
 use crate::cli::args::RunArgs;
 use crate::model::case::Group;
-use crate::model::environment::{Environment, Facts};
+use crate::model::environment::Environment;
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::{Run, RunState};
 use crate::report;
@@ -29,12 +29,11 @@ const BETWEEN_SAVES: Duration = Duration::from_secs(1);
 /// A folder where a workload creates a file, and the size of that in bytes.
 pub(crate) type Room<'a> = (&'a Path, u64);
 
-/// A run that is being measured.
 pub(crate) struct Session<'a> {
     args: &'a RunArgs,
     file: Option<OutputFile>,
     targets: Vec<PathBuf>,
-    run: Run,
+    pub(crate) run: Run,
     start: Instant,
     dropping: Dropping,
     progress: Progress,
@@ -65,15 +64,15 @@ impl<'a> Session<'a> {
     fn schedule(&self, plan: &GroupPlan<'_>) -> Schedule {
         let is_warm = plan.warms_up || plan.cases.iter().all(|case| case.cache == Cache::Warm);
         let rounds = match (self.args.runs, self.args.smoke) {
-            (Some(runs), _) => Rounds::Fixed(runs),
-            (None, true) => Rounds::Fixed(1),
+            (Some(runs), _) => Rounds::fixed(runs),
+            (None, true) => Rounds::fixed(1),
             (None, false) => plan.rounds,
         };
         let warm_up = match self.args.warm_up {
-            Some(rounds) => WarmUp::Fixed(rounds),
-            None if is_warm && !self.args.smoke => WarmUp::Auto,
+            Some(rounds) => Rounds::fixed(rounds),
+            None if is_warm && !self.args.smoke => WARM_UP,
             // Reads from a device have nothing to warm up.
-            None => WarmUp::Fixed(0),
+            None => Rounds::fixed(0),
         };
         Schedule { rounds, warm_up, deadline: self.args.limit_time }
     }
@@ -81,7 +80,7 @@ impl<'a> Session<'a> {
     /// The most samples of each case, including warm-up.
     fn times_max(&self, plan: &GroupPlan<'_>) -> u32 {
         let Schedule { rounds, warm_up, .. } = self.schedule(plan);
-        rounds.max() + warm_up.max()
+        rounds.max + warm_up.max
     }
 
     /// Checks the cost of the plan against the limits, and creates the run file. Returns `false` if the plan
@@ -139,8 +138,8 @@ impl<'a> Session<'a> {
         };
         for plan in groups {
             let rounds = match self.schedule(plan).rounds {
-                Rounds::Fixed(rounds) => rounds.to_string(),
-                Rounds::Auto { min, max } => format!("{min} to {max}"),
+                Rounds { min, max } if min == max => max.to_string(),
+                Rounds { min, max } => format!("{min} to {max}"),
             };
             writeln!(out, "{}: {rounds} samples of each case", plan.group.name)?;
             for CasePlan { case, cost, .. } in &plan.cases {
@@ -162,7 +161,6 @@ impl<'a> Session<'a> {
         out.flush()
     }
 
-    /// Measures one group, and keeps it.
     pub(crate) fn measure(&mut self, mut plan: GroupPlan<'_>) -> &Group {
         let schedule = self.schedule(&plan);
         let samples_s: Vec<f64> = plan.cases.iter().map(|case| case.sample_s()).collect();
@@ -220,7 +218,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether more can be measured.
     pub(crate) fn continues(&self) -> bool {
         self.run.state == RunState::Running && !interrupt::is_interrupted()
     }
@@ -230,20 +227,14 @@ impl<'a> Session<'a> {
         self.run.environment = Environment::capture(targets);
     }
 
-    /// Empties the page cache of `paths`.
     pub(crate) fn drop_pages(&self, paths: &[PathBuf]) -> anyhow::Result<()> {
         self.dropping.drop_pages(paths)
-    }
-
-    pub(crate) fn groups(&self) -> &[Group] {
-        &self.run.groups
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
         self.run.groups.iter().find(|group| group.name == name)
     }
 
-    /// The median of a case.
     pub(crate) fn median(&self, group: &str, case: &str) -> Option<f64> {
         self.group(group)?.median_of(case)
     }
@@ -251,12 +242,6 @@ impl<'a> Session<'a> {
     /// The name and the median of the best case of a group.
     pub(crate) fn best(&self, group: &str) -> Option<(String, f64)> {
         self.group(group)?.best().map(|(case, median)| (case.name.clone(), median))
-    }
-
-    /// The facts of the first target.
-    pub(crate) fn facts(&self) -> Facts {
-        let first = self.run.environment.targets.first();
-        first.map_or_else(Facts::new, |target| target.facts.clone())
     }
 
     /// Adds a group that is derived from others.
@@ -274,7 +259,6 @@ impl<'a> Session<'a> {
         self.run.results.insert(name, value);
     }
 
-    /// Adds a conclusion in words.
     pub(crate) fn conclude(&mut self, words: impl Into<String>) {
         self.run.conclusions.push(words.into());
     }

@@ -14,7 +14,7 @@ use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample, latencies}
 use crate::model::units::show_size;
 use crate::runner::{Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 7 };
+const ROUNDS: Rounds = Rounds { min: 3, max: 7 };
 
 const GROUP: &str = "lookups";
 const LOOP: &str = "a loop of pread";

@@ -19,7 +19,7 @@ use crate::runner::process::{self, Pipeline};
 use crate::runner::scratch::Scratch;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, each_file};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 5, max: 15 };
+const ROUNDS: Rounds = Rounds { min: 5, max: 15 };
 
 const FIO: &str = "fio, reading only, 512K x 32";
 
@@ -97,7 +97,6 @@ fn find_ringsum(args: &CompareArgs) -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Everything that the cases need.
 struct Comparison<'a> {
     args: &'a CompareArgs,
     input: &'a Input,
@@ -149,10 +148,10 @@ impl<'a> Comparison<'a> {
                 planned.prepare = is_cold.then(|| Box::new(move || load(&programs)) as _);
             }
         }
-        // fio reads only, and only one file.
+        // fio reads only, and only one file. Its own clock leaves out its start.
         if input.list.is_none() && is_cold && self.is_wanted(FIO) {
             let case = Case::new(FIO).with("cache state", name);
-            fio::Job::of(&input.path, input.bytes).add_command_to(&mut plan, case, cache, cost);
+            fio::Job::of(&input.path, input.bytes).add_to(&mut plan, case, cache, cost);
         }
         plan
     }
@@ -182,7 +181,6 @@ fn load(programs: &[String]) {
     }
 }
 
-/// Runs a command once. Its digest must be that of the other programs.
 fn measure(peer: &Peer, digests: &Digests) -> Result<Sample, Missing> {
     let (sample, printed) = peer.pipeline.run()?;
     let Some((algorithm, output)) = peer.digest else { return Ok(sample) };

@@ -29,7 +29,7 @@ const FIO_SHAPE: (u32, u32) = (512 << 10, 32);
 const FIO_PAGES: [(&str, HugePages); 2] =
     [("pages of 4 KiB", HugePages::Off), ("reserved huge pages", HugePages::Hugetlb)];
 
-const ROUNDS: Rounds = Rounds::Auto { min: 5, max: 15 };
+const ROUNDS: Rounds = Rounds { min: 5, max: 15 };
 
 const READING: &str = "reading";
 const HASHING: &str = "hashing in memory";

@@ -18,7 +18,7 @@ use crate::model::environment;
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt, together};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 7 };
+const ROUNDS: Rounds = Rounds { min: 3, max: 7 };
 
 const TECHNIQUES: &str = "techniques";
 
@@ -186,7 +186,6 @@ const LOOK_BYTES: u64 = 1 << 20;
 const LOOK_CALLS: u64 = 256;
 
 impl Transfer {
-    /// Moves bytes for this long.
     fn measure(self, time: Duration) -> Result<Sample, Missing> {
         let (reader, writer) = io::pipe()?;
         if let Err(error) = fcntl_setpipe_size(&writer, self.pipe_bytes as usize) {
@@ -299,7 +298,6 @@ impl Transfer {
     }
 }
 
-/// An end of a pipe.
 enum End {
     Reader(PipeReader),
     Writer(PipeWriter),

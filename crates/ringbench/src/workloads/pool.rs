@@ -19,7 +19,7 @@ use crate::model::units::{show_scaled, show_size};
 use crate::runner::scratch::Scratch;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, interrupt, together};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 5 };
+const ROUNDS: Rounds = Rounds { min: 3, max: 5 };
 
 /// Size of the file in a smoke test, in bytes.
 const SMOKE_BYTES: u64 = 256 << 10;
@@ -192,7 +192,6 @@ fn group<'a>(
     plan
 }
 
-/// What the threads of a server share.
 struct Shared {
     /// Blocks that are written, or about to be.
     claimed: AtomicU64,

@@ -16,15 +16,15 @@ use super::limits;
 use super::target::{BYTES_MIN, Target};
 use crate::cli::args::TuneArgs;
 use crate::model::case::{Case, Chart, Group, Metric};
-use crate::model::environment;
+use crate::model::environment::{self, Facts};
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session};
 
 /// Rounds of the search.
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 5 };
+const ROUNDS: Rounds = Rounds { min: 3, max: 5 };
 
 /// Rounds of the final comparison.
-const FINAL_ROUNDS: Rounds = Rounds::Fixed(11);
+const FINAL_ROUNDS: Rounds = Rounds::fixed(11);
 
 /// The factor by which a candidate must be faster to replace the best one so far.
 const GAIN_MIN: f64 = 1.02;
@@ -36,7 +36,6 @@ const FINAL: &str = "5: the best against the built-in";
 const BUILT_IN_CASE: &str = "built-in";
 const BEST_CASE: &str = "best";
 
-/// One candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Settings {
     engine: EngineKind,
@@ -263,7 +262,8 @@ fn conclude(
         show_scaled(bytes_per_s),
         (gain - 1.0) * 100.0
     ));
-    let facts = session.facts();
+    let target = session.run.environment.targets.first();
+    let facts = target.map_or_else(Facts::new, |target| target.facts.clone());
     let is_device = facts.get("kind").is_some_and(|kind| kind == "block device");
     let file_system = facts.get("file system").filter(|_| !is_device);
     let Settings { engine, block_bytes, depth } = best;

@@ -86,7 +86,6 @@ impl Axis {
         Axis { range, ticks, ..Axis::new(name, false) }
     }
 
-    /// The position of a number.
     pub(super) fn at(&self, value: f64) -> f64 {
         if self.is_log { value.log10() } else { value }
     }

@@ -34,7 +34,6 @@ pub(super) fn over_parameter(group: &Group, x: &str, by: &str) -> Option<String>
     plot::draw(group, &x_axis, &y_axis, lines)
 }
 
-/// A line for each case.
 fn by_case(
     group: &Group,
     has_markers: bool,

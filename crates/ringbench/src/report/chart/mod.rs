@@ -21,7 +21,6 @@ pub(super) fn draw(group: &Group) -> Option<String> {
     }
 }
 
-/// The kind of a chart.
 pub(super) fn kind(chart: &Chart) -> &'static str {
     match chart {
         Chart::Bars => "bars",
@@ -45,15 +44,6 @@ pub(super) fn legend(chart: &Chart) -> &'static str {
         }
         Chart::Latency => "Each point is the median of a percentile over the samples of a case.",
         Chart::InFlight => "Each line is the sample of a case with the median result.",
-    }
-}
-
-/// Why there is no chart.
-pub(super) fn why_none(chart: &Chart) -> &'static str {
-    match chart {
-        Chart::Latency => "There is no chart: no latencies were recorded.",
-        Chart::InFlight => "There is no chart: the number of requests in flight was not recorded.",
-        _ => "There is no chart: no case with its parameters was measured.",
     }
 }
 
