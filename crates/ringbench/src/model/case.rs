@@ -138,7 +138,6 @@ impl Metric {
         }
     }
 
-    /// The title of a column or an axis.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Metric::Seconds => "time",
@@ -148,7 +147,6 @@ impl Metric {
         }
     }
 
-    /// Whether the larger of two values is the better one.
     pub(crate) fn more_is_better(self) -> bool {
         matches!(self, Metric::BytesPerS | Metric::OperationsPerS)
     }
@@ -289,7 +287,6 @@ impl Group {
         case.samples.iter().map(|sample| self.metric.of(sample)).collect()
     }
 
-    /// The summary of a case's metric, if it has samples.
     pub(crate) fn summary(&self, case: &Case) -> Option<Summary> {
         Summary::of(&self.values(case))
     }

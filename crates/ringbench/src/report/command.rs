@@ -41,11 +41,7 @@ fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {
         bail!("{}: this is one of the runs: use another output file", path.display());
     }
     let file = OutputFile::create(path, args.overwrite)?;
-    let written = file.replace(|file| file.write_all(report.as_bytes()));
-    if written.is_err() {
-        file.discard_if_empty();
-    }
-    written
+    file.replace(|file| file.write_all(report.as_bytes()))
 }
 
 #[cfg(test)]

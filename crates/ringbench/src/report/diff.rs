@@ -76,10 +76,10 @@ pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
     ));
     let facts = different_facts(&old.environment, &new.environment);
     text.write_list("The environment differs", &facts);
-    text.finish()
+    text.text
 }
 
-/// A row for each case of both groups, whose verdict is added to `verdicts`.
+/// A row for each case of both groups; its verdict is added to `verdicts`.
 fn compare(old: &Group, new: &Group, verdicts: &mut Vec<Verdict>) -> Table {
     let numbers = ["old", "range", "new", "range", "change"].map(Column::number);
     let columns = [Column::text("case")].into_iter().chain(numbers).collect();

@@ -118,7 +118,9 @@ fn write_block(page: &mut String, number: usize, block: &Block<'_>) -> Result {
         }
         Block::Chart(group) => write_chart(page, group),
         Block::Cases(group) => write_cases(page, group),
-        Block::Missing(reasons) => write_missing(page, reasons),
+        Block::Missing(reasons) => {
+            write_list(page, "section class=\"missing\"", "Not measured", reasons)
+        }
         Block::Environment(tables) => {
             writeln!(page, "<details class=\"environment\"><summary>Environment</summary>")?;
             for table in tables {
@@ -164,17 +166,6 @@ fn write_cases(page: &mut String, group: &Group) -> Result {
     writeln!(page, "<details><summary>All {} cases</summary>", table.rows.len())?;
     write_table(page, &table, "cases", caption)?;
     writeln!(page, "</details>")
-}
-
-fn write_missing(page: &mut String, reasons: &[String]) -> Result {
-    if reasons.is_empty() {
-        return Ok(());
-    }
-    writeln!(page, "<ul class=\"missing\" aria-label=\"Not measured\">")?;
-    for reason in reasons {
-        writeln!(page, "<li>{}</li>", escape(reason))?;
-    }
-    writeln!(page, "</ul>")
 }
 
 /// Writes a table. The script makes those of the class `cases` sortable, by the values of the cells.

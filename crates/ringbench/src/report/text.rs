@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use super::NamedRun;
 use super::document::{self, Block, Level};
-use super::escape::{markdown as escape, markdown_code as code};
+use super::escape::markdown as escape;
 use super::table::{self, Cell, Table};
 use crate::model::run_file::Run;
 
 /// Text that is being written. (Writing to a string does not fail.)
 #[derive(Default)]
 pub(super) struct Text {
-    text: String,
+    pub(super) text: String,
     is_markdown: bool,
 }
 
@@ -49,9 +49,9 @@ impl Text {
                 self.line(name);
             }
             Block::Started(run) => {
-                let (start, command) = (escape(&run.started), code(&super::command_line(run)));
-                let machine = escape(&document::machine(run));
-                let _ = writeln!(self.text, "\nStarted {start} by {command} on {machine}");
+                let (start, machine) = (escape(&run.started), escape(&document::machine(run)));
+                let command = Cell::text(&super::command_line(run)).text;
+                let _ = writeln!(self.text, "\nStarted {start} on {machine}:\n\n    {command}");
             }
             Block::Warning(why) if self.is_markdown => _ = writeln!(self.text, "\n**{why}**"),
             Block::Warning(why) => _ = writeln!(self.text, "\n{why}"),
@@ -128,10 +128,6 @@ impl Text {
             }
             let _ = writeln!(self.text, "{}", line.trim_end());
         }
-    }
-
-    pub(super) fn finish(self) -> String {
-        self.text
     }
 }
 

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use indicatif::ProgressBar;
 
 use super::cache::Dropping;
 use super::live::Live;
 use super::plan::{Cache, CasePlan, Cost, GroupPlan};
-use super::progress::Progress;
+use super::progress;
 use super::schedule::{self, Ended, Rounds, Schedule, Step, WARM_UP};
 use super::{advice, interrupt, scratch};
 use crate::cli::args::RunArgs;
@@ -36,7 +37,7 @@ pub(crate) struct Session<'a> {
     pub(crate) run: Run,
     start: Instant,
     dropping: Dropping,
-    progress: Progress,
+    progress: ProgressBar,
     last_saved: Option<Instant>,
     /// Why the last write of the run file failed.
     not_saved: Option<anyhow::Error>,
@@ -55,7 +56,7 @@ impl<'a> Session<'a> {
             start: Instant::now(),
             // A smoke test leaves the page cache of other files alone.
             dropping: if args.smoke { Dropping::ByFile } else { Dropping::find() },
-            progress: Progress::new(!args.quiet),
+            progress: progress::bar(!args.quiet),
             last_saved: None,
             not_saved: None,
         }
@@ -121,7 +122,8 @@ impl<'a> Session<'a> {
             self.file = Some(OutputFile::create(path, self.args.overwrite)?);
         }
         let limit = self.args.limit_time.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
-        self.progress.start(total.seconds.min(limit));
+        self.progress.set_length(to_ms(total.seconds.min(limit)));
+        self.progress.reset_elapsed();
         Ok(true)
     }
 
@@ -163,9 +165,10 @@ impl<'a> Session<'a> {
 
     pub(crate) fn measure(&mut self, mut plan: GroupPlan<'_>) -> &Group {
         let schedule = self.schedule(&plan);
-        let samples_s: Vec<f64> = plan.cases.iter().map(|case| case.sample_s()).collect();
+        let samples_ms: Vec<u64> = plan.cases.iter().map(|case| to_ms(case.sample_s())).collect();
         let round_s: f64 = plan.live().map(|case| case.sample_s()).sum();
-        let end_s = self.progress.done_s() + round_s * f64::from(self.times_max(&plan));
+        let group_ms = to_ms(round_s * f64::from(self.times_max(&plan)));
+        let end_ms = self.progress.position() + group_ms;
         let mut group = plan.group;
         group.cases = plan.cases.iter().map(|plan| plan.case.clone()).collect();
         let place = self.run.groups.len();
@@ -179,7 +182,7 @@ impl<'a> Session<'a> {
                     self.progress.set_message(format!("{group}: {case}, {kind} {}", round + 1));
                 }
                 Step::Ended { case } => {
-                    self.progress.set_done_s(self.progress.done_s() + samples_s[case]);
+                    self.progress.inc(samples_ms[case]);
                     self.run.groups[place].cases[case] = group.cases[case].clone();
                     self.save_now_and_then();
                 }
@@ -194,7 +197,7 @@ impl<'a> Session<'a> {
             Ended::Enough | Ended::Unsettled => {}
         }
         // Rounds that were not necessary are done as well.
-        self.progress.set_done_s(end_s);
+        self.progress.set_position(end_ms);
         self.run.groups[place] = group;
         &self.run.groups[place]
     }
@@ -265,7 +268,7 @@ impl<'a> Session<'a> {
 
     /// Writes and prints the run. Returns whether everything ran that should have.
     pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
-        self.progress.finish();
+        self.progress.finish_and_clear();
         if self.run.state == RunState::Running {
             self.run.state = match interrupt::is_interrupted() {
                 true => RunState::Interrupted,
@@ -283,12 +286,8 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            file.discard_if_empty();
-        }
-    }
+fn to_ms(seconds: f64) -> u64 {
+    (seconds * 1e3) as u64
 }
 
 /// Whether two paths lead to the same file.

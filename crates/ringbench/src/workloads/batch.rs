@@ -1,8 +1,8 @@
 //! `ringbench batch`: lookups of many keys at once, as the MultiGet of a database makes them, against a
 //! loop that reads one after another.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use blockring::{BatchReader, Buffer, CacheMode, Config, EngineKind, Extent, HugePages, Source};
@@ -117,8 +117,7 @@ impl Lookups<'_> {
     }
 
     fn open(&self) -> std::io::Result<File> {
-        let flags = if self.args.cache == CacheMode::Direct { libc::O_DIRECT } else { 0 };
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.target.path())?;
+        let file = reading::open(self.target.path(), self.args.cache == CacheMode::Direct)?;
         // As the library does.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         Ok(file)

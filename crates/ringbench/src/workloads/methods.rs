@@ -2,10 +2,10 @@
 //! exist to be measured against them.
 #![allow(unsafe_code)]
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use blockring::{Buffer, HugePages, Source, Wait};
@@ -14,7 +14,7 @@ use rustix::io::ReadWriteFlags;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size};
 
 use super::pipe_ends::splice_some;
-use super::reading::{MEMORY_BYTES_MAX, Until};
+use super::reading::{self, MEMORY_BYTES_MAX, Until};
 use crate::model::case::{Missing, Sample};
 use crate::model::environment::fits_into_memory;
 use crate::runner::{Stopwatch, interrupt};
@@ -75,8 +75,7 @@ pub(crate) fn read(
     block_bytes: u32,
     until: Until,
 ) -> Result<Sample, Missing> {
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = reading::open(path, direct)?;
     // (The metadata of a device has no length.)
     let end = Source::open(path)?.len().unwrap_or(0).min(until.bytes);
     let keeps_all = matches!(method, Method::OneBuffer | Method::BuffersKept);
@@ -144,7 +143,7 @@ impl Reading {
 
     fn splice(&mut self) -> io::Result<()> {
         let (reader, writer) = io::pipe()?;
-        let null = OpenOptions::new().write(true).open("/dev/null")?;
+        let null = File::options().write(true).open("/dev/null")?;
         let block = self.block_bytes as usize;
         // A smaller pipe would split the blocks.
         fcntl_setpipe_size(&writer, block.max(4096))?;

@@ -1,5 +1,8 @@
 //! One sample of reading through the ring: from the start of a file, or at random offsets.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -166,6 +169,12 @@ impl Counter {
         let latency = plan.stats().and_then(|stats| stats.latency());
         Ok(Sample { latency_ns: latency.map(Into::into), ..sample })
     }
+}
+
+/// Opens a file for plain system calls.
+pub(crate) fn open(path: &Path, direct: bool) -> io::Result<File> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    File::options().read(true).custom_flags(flags).open(path)
 }
 
 /// Reads from the start on, and discards the blocks.

@@ -18,12 +18,10 @@ pub(super) fn draw(group: &Group) -> Option<String> {
     Some(html + "</tbody></table>")
 }
 
-/// The summary of a case that can be drawn.
 fn summary(group: &Group, case: &Case) -> Option<Summary> {
     group.summary(case).filter(|summary| summary.max.is_finite())
 }
 
-/// The best bar stands out.
 fn write_row(html: &mut String, group: &Group, case: &Case, highest: f64) -> Result {
     let name = escape::html(&case.name);
     let Some(Summary { min, median, max, .. }) = summary(group, case) else {
@@ -34,8 +32,7 @@ fn write_row(html: &mut String, group: &Group, case: &Case, highest: f64) -> Res
             "<tr><th scope=\"row\">{name}</th><td></td><td class=\"soft\">{why}</td></tr>"
         );
     };
-    let is_best = group.best().is_some_and(|(best, _)| best == case);
-    let class = if is_best { "best" } else { "" };
+    let class = if group.best().is_some_and(|(best, _)| best == case) { "best" } else { "" };
     let percent = |value: f64| if highest > 0.0 { value / highest * 100.0 } else { 0.0 };
     let (value, color) = (group.metric.show(median), colors::of_series(0));
     writeln!(
