@@ -6,6 +6,7 @@ use blockring::ErrorKind;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::comparison::Ratio;
 use super::summary::Summary;
 use super::units::{show_scaled, show_seconds};
 
@@ -92,6 +93,12 @@ pub(crate) struct Sample {
     /// Bytes that the disk of the files delivered in this time, to any process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) disk_read_bytes: Option<u64>,
+    /// Processor time that the hypervisor gave to others in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) steal_s: Option<f64>,
+    /// Processor time of other processes in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) others_cpu_s: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) latency_ns: Option<LatencyNs>,
     /// Changes of the number of requests in flight, with their times in seconds since the start of
@@ -153,17 +160,6 @@ impl Metric {
 
     pub(crate) fn is_better(self, a: f64, b: f64) -> bool {
         if self.more_is_better() { a > b } else { a < b }
-    }
-
-    /// The factor by which the median of `b` is better than that of `a`, if they differ by more than
-    /// the noise of both. (The noise of a single sample is unknown.)
-    pub(crate) fn gain(self, a: &[f64], b: &[f64]) -> Option<f64> {
-        let (a, b) = (Summary::of(a)?, Summary::of(b)?);
-        let ratio = match self.more_is_better() {
-            true => b.median / a.median,
-            false => a.median / b.median,
-        };
-        ((a.median - b.median).abs() > a.noise() + b.noise()).then_some(ratio)
     }
 
     /// A value with its unit, to three digits.
@@ -283,8 +279,16 @@ impl Group {
         Group { name: name.into(), about: about.into(), metric, chart, cases, advice }
     }
 
+    /// The values of the metric of one case, without the rounds that are left out.
     pub(crate) fn values(&self, case: &Case) -> Vec<f64> {
-        case.samples.iter().map(|sample| self.metric.of(sample)).collect()
+        let kept = case.samples.iter().zip(self.left_out().0).filter(|(_, left_out)| !left_out);
+        kept.map(|(sample, _)| self.metric.of(sample)).collect()
+    }
+
+    /// The ratio of the times of two cases, as `b` to `a`: above 1 if `b` takes longer.
+    pub(crate) fn compare(&self, a: &str, b: &str) -> Option<Ratio> {
+        let ratio = Ratio::of_pairs(&self.values(self.case(a)?), &self.values(self.case(b)?))?;
+        Some(if self.metric.more_is_better() { ratio.inverse() } else { ratio })
     }
 
     pub(crate) fn summary(&self, case: &Case) -> Option<Summary> {
@@ -366,14 +370,5 @@ mod tests {
             assert_eq!(group.best().unwrap().0.name, "even");
         }
         assert!(Group::new("g", "", Metric::Seconds, Chart::Bars).best().is_none());
-    }
-
-    #[test]
-    fn only_differences_beyond_the_noise_count() {
-        let (even, faster, wide) = ([1.0; 5], [0.8; 5], [0.5, 0.7, 0.9, 1.2, 1.4]);
-        assert_eq!(Metric::Seconds.gain(&even, &faster), Some(1.25));
-        assert_eq!(Metric::Seconds.gain(&even, &wide), None);
-        assert_eq!(Metric::BytesPerS.gain(&even, &faster), Some(0.8));
-        assert_eq!(Metric::Seconds.gain(&even, &[0.5]), None);
     }
 }

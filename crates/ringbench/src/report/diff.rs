@@ -1,5 +1,5 @@
-//! `ringbench diff`: two runs of one command, the cases that they share, and the differences beyond the
-//! noise.
+//! `ringbench diff`: two runs of one command, the cases that they share, and those that changed beyond
+//! doubt.
 
 use anyhow::bail;
 
@@ -7,6 +7,7 @@ use super::table::{Cell, Column, Table};
 use super::text::Text;
 use crate::cli::args::DiffArgs;
 use crate::model::case::{Group, Metric};
+use crate::model::comparison::Ratio;
 use crate::model::environment::{Environment, Facts};
 use crate::model::run_file::Run;
 use crate::model::summary::Summary;
@@ -22,30 +23,30 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<()> {
 /// A case of the new run compared with that of the old one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
-    /// By this factor.
-    Faster(f64),
-    Slower(f64),
-    WithinNoise,
-    /// With one sample, the noise is unknown.
-    OneSample,
+    Faster(Ratio),
+    Slower(Ratio),
+    Indistinguishable(Ratio),
+    TooFewSamples,
 }
 
 impl Verdict {
     fn of(metric: Metric, old: &[f64], new: &[f64]) -> Verdict {
-        match metric.gain(old, new) {
-            _ if old.len() < 2 || new.len() < 2 => Verdict::OneSample,
-            Some(ratio) if ratio > 1.0 => Verdict::Faster(ratio),
-            Some(ratio) => Verdict::Slower(1.0 / ratio),
-            None => Verdict::WithinNoise,
+        let Some(ratio) = Ratio::of_runs(old, new) else { return Verdict::TooFewSamples };
+        // The ratio of times.
+        let ratio = if metric.more_is_better() { ratio.inverse() } else { ratio };
+        match ratio.differs() {
+            true if ratio.value < 1.0 => Verdict::Faster(ratio),
+            true => Verdict::Slower(ratio),
+            false => Verdict::Indistinguishable(ratio),
         }
     }
 
     fn show(self) -> String {
         match self {
-            Verdict::Faster(by) => format!("{by:.2} times faster"),
-            Verdict::Slower(by) => format!("{by:.2} times slower"),
-            Verdict::WithinNoise => "within the noise".to_owned(),
-            Verdict::OneSample => "unknown: one sample".to_owned(),
+            Verdict::Faster(ratio) => format!("{} faster", ratio.show()),
+            Verdict::Slower(ratio) => format!("{} slower", ratio.show()),
+            Verdict::Indistinguishable(ratio) => format!("{} the same", ratio.show()),
+            Verdict::TooFewSamples => "too few samples".to_owned(),
         }
     }
 }
@@ -67,12 +68,12 @@ pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
     }
     let count = |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
     text.line(&format!(
-        "{} cases in both: {} faster, {} slower, {} within the noise, {} with one sample",
+        "{} cases in both: {} faster, {} slower, {} indistinguishable, {} with too few samples",
         verdicts.len(),
         count(|verdict| matches!(verdict, Verdict::Faster(_))),
         count(|verdict| matches!(verdict, Verdict::Slower(_))),
-        count(|verdict| *verdict == Verdict::WithinNoise),
-        count(|verdict| *verdict == Verdict::OneSample),
+        count(|verdict| matches!(verdict, Verdict::Indistinguishable(_))),
+        count(|verdict| matches!(verdict, Verdict::TooFewSamples)),
     ));
     let facts = different_facts(&old.environment, &new.environment);
     text.write_list("The environment differs", &facts);
@@ -81,19 +82,16 @@ pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
 
 /// A row for each case of both groups; its verdict is added to `verdicts`.
 fn compare(old: &Group, new: &Group, verdicts: &mut Vec<Verdict>) -> Table {
-    let numbers = ["old", "range", "new", "range", "change"].map(Column::number);
+    let numbers = ["old", "new", "time, new to old"].map(Column::number);
     let columns = [Column::text("case")].into_iter().chain(numbers).collect();
     let mut table = Table { columns, ..Table::default() };
     for case in &old.cases {
         let Some(other) = new.case(&case.name) else { continue };
         let (a, b) = (old.values(case), new.values(other));
-        if a.is_empty() || b.is_empty() {
-            continue;
-        }
+        let (Some(before), Some(after)) = (Summary::of(&a), Summary::of(&b)) else { continue };
         let verdict = Verdict::of(old.metric, &a, &b);
-        let cells = |values| Cell::median_and_range(old.metric, Summary::of(values).as_ref());
         let mut row = vec![Cell::text(&case.name)];
-        row.extend(cells(&a).into_iter().chain(cells(&b)));
+        row.extend([before, after].map(|it| Cell::text(&old.metric.show(it.median))));
         row.push(Cell::text(&verdict.show()));
         table.rows.push(row);
         verdicts.push(verdict);
@@ -126,16 +124,16 @@ mod tests {
     use crate::report::fixture;
 
     #[test]
-    fn only_differences_beyond_the_noise_count() {
-        let seconds = |a: &[f64], b: &[f64]| Verdict::of(Metric::Seconds, a, b);
-        let (even, noisy) = ([1.0; 5], [0.5, 0.7, 0.9, 1.2, 1.4]);
-        assert_eq!(seconds(&even, &[0.8; 5]), Verdict::Faster(1.25));
-        assert_eq!(seconds(&even, &[2.0; 5]), Verdict::Slower(2.0));
-        assert_eq!(seconds(&even, &noisy), Verdict::WithinNoise);
-        assert_eq!(seconds(&even, &even), Verdict::WithinNoise);
-        assert_eq!(seconds(&even, &[0.1]), Verdict::OneSample);
-        let rate = Verdict::of(Metric::BytesPerS, &even, &[2.0; 5]);
-        assert_eq!(rate, Verdict::Faster(2.0));
+    fn only_what_the_data_tell_apart_counts() {
+        let even = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0];
+        let times = |old: &[f64], new: &[f64]| Verdict::of(Metric::Seconds, old, new);
+        assert!(matches!(times(&even, &even.map(|it| it * 0.8)), Verdict::Faster(_)));
+        assert!(matches!(times(&even, &even.map(|it| it * 1.1)), Verdict::Slower(_)));
+        let noisy = [0.5, 0.7, 0.9, 1.2, 1.4, 1.1, 0.8];
+        assert!(matches!(times(&even, &noisy), Verdict::Indistinguishable(_)));
+        assert_eq!(times(&even, &[0.1; 6]), Verdict::TooFewSamples);
+        let rates = Verdict::of(Metric::BytesPerS, &even, &even.map(|it| it * 2.0));
+        assert!(matches!(rates, Verdict::Faster(_)), "{rates:?}");
     }
 
     #[test]
@@ -144,9 +142,8 @@ mod tests {
         after.environment.machine.insert("kernel".into(), "Linux 6.18 x86_64".into());
         let text = of_runs(&fixture::run(), &after);
         for part in [
-            " 1.25 times faster\n",
-            " within the noise\n",
-            "2 cases in both: 1 faster, 0 slower, 1 within the noise, 0 with one sample\n",
+            "ringsum           1.00 s  800 ms   too few samples\n",
+            "2 cases in both: 0 faster, 0 slower, 0 indistinguishable, 2 with too few samples\n",
             "kernel: Linux 6.12 x86_64, then Linux 6.18 x86_64\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");

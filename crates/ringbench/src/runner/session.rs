@@ -18,6 +18,7 @@ use super::schedule::{self, Ended, Rounds, Schedule, Step, WARM_UP};
 use super::{advice, interrupt, scratch};
 use crate::cli::args::RunArgs;
 use crate::model::case::Group;
+use crate::model::comparison::Ratio;
 use crate::model::environment::Environment;
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::{Run, RunState};
@@ -240,6 +241,11 @@ impl<'a> Session<'a> {
 
     pub(crate) fn median(&self, group: &str, case: &str) -> Option<f64> {
         self.group(group)?.median_of(case)
+    }
+
+    /// The ratio of the times of two cases of a group.
+    pub(crate) fn compare(&self, group: &str, a: &str, b: &str) -> Option<Ratio> {
+        self.group(group)?.compare(a, b)
     }
 
     /// The name and the median of the best case of a group.

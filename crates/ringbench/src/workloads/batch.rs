@@ -11,10 +11,10 @@ use super::reading::{self, Blocks, MEMORY_BYTES_MAX};
 use super::target::{Target, Workload};
 use crate::cli::args::BatchArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample, latencies};
-use crate::model::units::show_size;
+use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt};
 
-const ROUNDS: Rounds = Rounds { min: 3, max: 7 };
+const ROUNDS: Rounds = Rounds { min: 7, max: 9 };
 
 const GROUP: &str = "lookups";
 const LOOP: &str = "a loop of pread";
@@ -126,11 +126,13 @@ impl Lookups<'_> {
 
 fn conclude(args: &BatchArgs, session: &mut Session<'_>) {
     let largest = args.batches.iter().max().map_or(0, |batch| *batch);
-    let alone = session.median(GROUP, &format!("{LOOP}, batch of {largest}"));
-    if let (Some((best, rate)), Some(alone)) = (session.best(GROUP), alone) {
-        session.result("best_operations_per_s", rate);
-        session.result("loop_operations_per_s", alone);
-        let times = rate / alone;
-        session.conclude(format!("{best}: {times:.1} times as many lookups as {LOOP}"));
+    let alone = format!("{LOOP}, batch of {largest}");
+    let Some((best, rate)) = session.best(GROUP) else { return };
+    session.result("best_operations_per_s", rate);
+    if let Some(rate) = session.median(GROUP, &alone) {
+        session.result("loop_operations_per_s", rate);
+    }
+    if let Some(ratio) = session.compare(GROUP, &best, &alone) {
+        session.conclude(format!("{best}: {}/s; {LOOP} {}", show_scaled(rate), ratio.in_words()));
     }
 }

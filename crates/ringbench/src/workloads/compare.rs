@@ -17,9 +17,7 @@ use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
 use crate::model::environment::fits_into_memory;
 use crate::runner::process::{self, Pipeline};
 use crate::runner::scratch::Scratch;
-use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, each_file};
-
-const ROUNDS: Rounds = Rounds { min: 5, max: 15 };
+use crate::runner::{Cache, Cost, GroupPlan, ROUNDS, Session, each_file};
 
 const FIO: &str = "fio, reading only, 512K x 32";
 
@@ -202,16 +200,15 @@ fn conclude(session: &mut Session<'_>) {
     for state in ["cold", "warm"] {
         let Some(ours) = session.median(state, "ringsum") else { continue };
         session.result(&format!("ringsum {state} s"), ours);
-        let mut words = Vec::new();
+        let mut words = vec![format!("{state}: ringsum takes {}", Metric::Seconds.show(ours))];
         for peer in ["b3sum", "b3sum --no-mmap", "xxhsum", "sha256sum", "cat"] {
-            if let Some(theirs) = session.median(state, peer) {
-                words.push(format!("{peer} takes {:.2} times as long", theirs / ours));
-                session.result(&format!("{peer} {state} s"), theirs);
-            }
+            let Some(theirs) = session.median(state, peer) else { continue };
+            session.result(&format!("{peer} {state} s"), theirs);
+            words.push(match session.compare(state, "ringsum", peer) {
+                Some(ratio) => format!("{peer} {}", ratio.in_words()),
+                None => format!("{peer} has too few samples for a comparison"),
+            });
         }
-        if !words.is_empty() {
-            let ours = Metric::Seconds.show(ours);
-            session.conclude(format!("{state}: ringsum takes {ours}; {}", words.join(", ")));
-        }
+        session.conclude(words.join("; "));
     }
 }

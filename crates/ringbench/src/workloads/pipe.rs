@@ -18,7 +18,7 @@ use crate::model::environment;
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt, together};
 
-const ROUNDS: Rounds = Rounds { min: 3, max: 7 };
+const ROUNDS: Rounds = Rounds { min: 7, max: 9 };
 
 const TECHNIQUES: &str = "techniques";
 
@@ -96,6 +96,11 @@ fn techniques() -> [(&'static str, Transfer); 5] {
         ("the same, huge pages", huge),
         ("the same, busy", Transfer { wait: Wait::Spin, ..huge }),
     ]
+}
+
+/// The usual technique.
+pub(super) fn write_and_read(time: Duration) -> Result<Sample, Missing> {
+    PLAIN.measure(time)
 }
 
 fn plan(args: &PipeArgs) -> Vec<GroupPlan<'static>> {
@@ -350,21 +355,21 @@ fn register(len: u32, pages: HugePages) -> Result<Sample, Missing> {
 fn conclude(session: &mut Session<'_>) {
     let Some(group) = session.group(TECHNIQUES).cloned() else { return };
     let best_of = |technique: &str| {
-        let cases = group.cases.iter().filter(|case| case.parameters["technique"] == technique);
-        cases.filter_map(|case| group.median(case)).reduce(f64::max)
+        let mut of_it = group.clone();
+        of_it.cases.retain(|case| case.parameters["technique"] == technique);
+        of_it.best().map(|(case, rate)| (case.name.clone(), rate))
     };
     for (name, _) in techniques() {
-        if let Some(rate) = best_of(name) {
+        if let Some((_, rate)) = best_of(name) {
             session.result(&format!("{name} bytes per s"), rate);
         }
     }
-    if let Some((usual, (best, rate))) = best_of(techniques()[0].0).zip(group.best()) {
-        session.conclude(format!(
-            "{}: {}B/s, {:.0} times the best rate of write and read",
-            best.name,
-            show_scaled(rate),
-            rate / usual
-        ));
+    let Some(((usual, _), (best, rate))) = best_of(techniques()[0].0).zip(group.best()) else {
+        return;
+    };
+    if let Some(ratio) = group.compare(&best.name, &usual) {
+        let (best, rate) = (&best.name, show_scaled(rate));
+        session.conclude(format!("{best}: {rate}B/s; {usual} {}", ratio.in_words()));
     }
 }
 

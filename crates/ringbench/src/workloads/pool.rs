@@ -19,7 +19,7 @@ use crate::model::units::{show_scaled, show_size};
 use crate::runner::scratch::Scratch;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, interrupt, together};
 
-const ROUNDS: Rounds = Rounds { min: 3, max: 5 };
+const ROUNDS: Rounds = Rounds { min: 7, max: 9 };
 
 /// Size of the file in a smoke test, in bytes.
 const SMOKE_BYTES: u64 = 256 << 10;
@@ -406,12 +406,11 @@ fn conclude(session: &mut Session<'_>) {
             session.conclude(format!("{group}: at most {}/s, with {best}", rate.trim_end()));
         }
     }
-    let rates = session.median(WRITES, "not at all").zip(session.median(WRITES, "fsync"));
-    if let Some((without, fsync)) = rates {
+    if let Some(fsync) = session.median(WRITES, "fsync") {
         session.result("fsync_writes_per_s", fsync);
-        let times = without / fsync;
-        session
-            .conclude(format!("a write with fsync takes {times:.0} times as long as one without"));
+    }
+    if let Some(ratio) = session.compare(WRITES, "not at all", "fsync") {
+        session.conclude(format!("a write with fsync, to one without: {}", ratio.in_words()));
     }
 }
 
