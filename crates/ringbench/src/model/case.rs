@@ -162,6 +162,24 @@ impl Metric {
         if self.more_is_better() { a > b } else { a < b }
     }
 
+    /// The median with half of its 95 % interval, if there are several samples: `81.3 ± 0.4 ms`.
+    pub(crate) fn show_summary(self, summary: &Summary) -> String {
+        let shown = self.show(summary.median).trim_end().to_owned();
+        let Some((number, unit)) = shown.split_once(' ').filter(|_| summary.count > 1) else {
+            return shown;
+        };
+        let digits = number.split_once('.').map_or(0, |(_, digits)| digits.len());
+        let scale = number.parse::<f64>().map_or(0.0, |number| number / summary.median);
+        format!("{number} ± {:.digits$} {unit}", summary.noise() * scale)
+    }
+
+    /// A value in a cell: `3.81G`, `81.3 ms`.
+    pub(crate) fn show_short(self, value: f64) -> String {
+        let shown = self.show(value);
+        let scaled = shown.strip_suffix("B/s").or_else(|| shown.strip_suffix("/s"));
+        scaled.map_or(shown.clone(), |scaled| scaled.replace(' ', ""))
+    }
+
     /// A value with its unit, to three digits.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
@@ -351,6 +369,12 @@ mod tests {
         for (metric, value, shown) in cases {
             assert_eq!(metric.show(value), shown);
         }
+        assert_eq!(Metric::BytesPerS.show_short(3.81e9), "3.81G");
+        assert_eq!(Metric::Seconds.show_short(0.0813), "81.3 ms");
+        let summary = |values: &[f64]| Summary::of(values).unwrap();
+        assert_eq!(Metric::Seconds.show_summary(&summary(&[1.0])), "1.00 s");
+        let three = summary(&[3.8e9, 3.81e9, 3.82e9]);
+        assert_eq!(Metric::BytesPerS.show_summary(&three), "3.81 ± 0.03 GB/s");
     }
 
     #[test]

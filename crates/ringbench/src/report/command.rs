@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
-use super::{NamedRun, csv, html, text};
+use super::{NamedRun, chart, csv, html, outline, text};
 use crate::cli::args::{Format, ReportArgs};
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::Run;
@@ -15,6 +15,7 @@ fn format_of(path: Option<&Path>) -> Format {
     match extension.as_ref().and_then(|end| end.to_str()) {
         Some("md" | "markdown") => Format::Markdown,
         Some("csv") => Format::Csv,
+        Some("svg") => Format::Svg,
         _ => Format::Html,
     }
 }
@@ -27,11 +28,26 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         Format::Html => html::of_runs(&runs),
         Format::Markdown => text::as_markdown(&runs),
         Format::Csv => csv::of_runs(&runs),
+        Format::Svg => picture(&runs[0].run, args)?,
     };
     match &args.output {
         Some(path) => write(path, args, &report),
         None => super::write_to_stdout(&report),
     }
+}
+
+/// The main chart of a run, or that of a group.
+fn picture(run: &Run, args: &ReportArgs) -> anyhow::Result<String> {
+    let group = match &args.group {
+        Some(name) => run.groups.iter().find(|group| group.name == *name),
+        None => outline::main_group(run),
+    };
+    let facts = outline::facts(run).join(", ");
+    let picture = group.and_then(|group| chart::picture(group, &facts));
+    let names: Vec<&str> = run.groups.iter().map(|group| &group.name[..]).collect();
+    picture.with_context(|| {
+        format!("{}: nothing to draw; its groups are: {}", args.runs[0].display(), names.join(", "))
+    })
 }
 
 fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 use anyhow::bail;
 
 use super::table::{Cell, Column, Table};
-use super::text::Text;
+use super::text;
 use crate::cli::args::DiffArgs;
 use crate::model::case::{Group, Metric};
 use crate::model::comparison::Ratio;
@@ -54,30 +54,34 @@ impl Verdict {
 /// The groups that both runs have, the number of cases that changed, and the facts of the environment that
 /// differ.
 pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
-    let (mut text, mut verdicts) = (Text::default(), Vec::new());
+    let (mut text, mut verdicts) = (String::new(), Vec::new());
     for a in &old.groups {
         // A group of this name with another metric is another group.
         let is_same = |b: &&Group| (&b.name, b.metric) == (&a.name, a.metric);
         let Some(b) = new.groups.iter().find(is_same) else { continue };
         let table = compare(a, b, &mut verdicts);
         if !table.rows.is_empty() {
-            text.line(&a.name);
-            text.write_table(&table);
-            text.line("");
+            text::wrap(&mut text, "", &a.name);
+            text::write_aligned(&mut text, &table);
+            text.push('\n');
         }
     }
     let count = |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
-    text.line(&format!(
+    let tally = format!(
         "{} cases in both: {} faster, {} slower, {} indistinguishable, {} with too few samples",
         verdicts.len(),
         count(|verdict| matches!(verdict, Verdict::Faster(_))),
         count(|verdict| matches!(verdict, Verdict::Slower(_))),
         count(|verdict| matches!(verdict, Verdict::Indistinguishable(_))),
         count(|verdict| matches!(verdict, Verdict::TooFewSamples)),
-    ));
+    );
+    text::wrap(&mut text, "", &tally);
     let facts = different_facts(&old.environment, &new.environment);
-    text.write_list("The environment differs", &facts);
-    text.text
+    if !facts.is_empty() {
+        text.push_str("\nThe environment differs:\n");
+    }
+    facts.iter().for_each(|fact| text::wrap(&mut text, "  - ", fact));
+    text
 }
 
 /// A row for each case of both groups; its verdict is added to `verdicts`.

@@ -1,14 +1,14 @@
-//! Runs in the formats that people and programs read. `document` decides what a report consists of, `table`
+//! Runs in the formats that people and programs read. `outline` decides what a report says, `table`
 //! what a table has, and `chart` draws; each format only writes that down. `diff` compares two runs.
 
 mod chart;
 pub(crate) mod command;
 pub(crate) mod csv;
 pub(crate) mod diff;
-mod document;
 mod escape;
 mod grid;
 pub(crate) mod html;
+mod outline;
 mod table;
 pub(crate) mod text;
 

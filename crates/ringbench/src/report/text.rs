@@ -1,133 +1,165 @@
-//! A report as text: for a terminal, or as Markdown with tables as GitHub reads them.
+//! Runs as text: in short for a terminal, and in full as Markdown with tables as GitHub reads them.
 
 use std::fmt::Write;
 
 use super::NamedRun;
-use super::document::{self, Block, Level};
 use super::escape::markdown as escape;
+use super::outline;
 use super::table::{self, Cell, Table};
+use crate::model::case::Group;
 use crate::model::run_file::Run;
 
-/// Text that is being written. (Writing to a string does not fail.)
-#[derive(Default)]
-pub(super) struct Text {
-    pub(super) text: String,
-    is_markdown: bool,
+/// Columns of a terminal: nothing is longer, except a word.
+const COLUMNS: usize = 80;
+
+/// Cases that a terminal compares with the best one.
+const COMPARED_MAX: usize = 6;
+
+// (Writing to a string does not fail.)
+
+/// The conclusions are at the end, where a reader is.
+pub(crate) fn for_terminal(run: &Run) -> String {
+    let mut text = String::new();
+    for group in &run.groups {
+        let _ = writeln!(text, "{}", Cell::text(&group.name).text);
+        wrap(&mut text, "  ", &group.about);
+        write_aligned(&mut text, &table::brief(group, COLUMNS));
+        text.push('\n');
+    }
+    if let Some(group) = outline::main_group(run) {
+        write_summary(&mut text, group);
+    }
+    if let Some(why) = outline::incomplete(run) {
+        wrap(&mut text, "", why);
+    }
+    for (title, items) in [
+        ("Not measured", outline::not_measured(run)),
+        ("Notes", outline::notes(run)),
+        ("Conclusions", run.conclusions.clone()),
+    ] {
+        let title = if items.is_empty() { String::new() } else { format!("\n{title}:\n") };
+        text.push_str(&title);
+        items.iter().for_each(|item| wrap(&mut text, "  - ", item));
+    }
+    text.replace("\n\n\n", "\n\n")
 }
 
-pub(crate) fn for_terminal(run: &Run) -> String {
-    let mut text = Text::default();
-    document::of_terminal(run).into_iter().for_each(|block| text.write_block(block));
-    text.text.trim_start_matches('\n').to_owned() + "\n"
+/// The best case of a group, and how many times as long the others take.
+fn write_summary(text: &mut String, group: &Group) {
+    let Some((best, _)) = group.best().filter(|_| group.cases.len() > 1) else { return };
+    let value = group.summary(best).map(|summary| group.metric.show_summary(&summary));
+    let mut others: Vec<_> = group
+        .cases
+        .iter()
+        .filter(|case| *case != best)
+        .filter_map(|case| Some((case, group.compare(&best.name, &case.name)?)))
+        .collect();
+    others.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    if others.is_empty() {
+        return;
+    }
+    wrap(
+        text,
+        "",
+        &format!("{} ({}) is the best: {}", best.name, value.unwrap_or_default(), group.name),
+    );
+    for (case, ratio) in others.iter().take(COMPARED_MAX) {
+        wrap(text, "    ", &format!("{} {}", case.name, ratio.in_words()));
+    }
+    text.push('\n');
+}
+
+/// Writes a paragraph in lines of [`COLUMNS`], the first after `lead` and the others below it.
+pub(super) fn wrap(text: &mut String, lead: &str, paragraph: &str) {
+    let mut line = lead.to_owned();
+    let mut is_empty = true;
+    for word in Cell::text(paragraph).text.split_whitespace() {
+        let chars = line.chars().count() + 1 + word.chars().count();
+        if !is_empty && chars > COLUMNS {
+            let _ = writeln!(text, "{line}");
+            line = " ".repeat(lead.chars().count());
+            is_empty = true;
+        }
+        line.push_str(if is_empty { "" } else { " " });
+        line.push_str(word);
+        is_empty = false;
+    }
+    let _ = writeln!(text, "{line}");
+}
+
+/// Columns that are as wide as their cells, with numbers on the right.
+pub(super) fn write_aligned(text: &mut String, table: &Table) {
+    if table.rows.is_empty() {
+        return;
+    }
+    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::from(" ");
+        for ((cell, width), column) in cells.zip(table.widths()).zip(&table.columns) {
+            let _ = match column.is_number {
+                true => write!(line, " {cell:>width$} "),
+                false => write!(line, " {cell:width$} "),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    };
+    line(&mut table.columns.iter().map(|column| &column.name[..]));
+    table.rows.iter().for_each(|row| line(&mut row.iter().map(|cell| &cell.text[..])));
 }
 
 pub(crate) fn as_markdown(runs: &[NamedRun]) -> String {
-    let mut text = Text { text: "# ringbench\n".to_owned(), is_markdown: true };
-    document::of_runs(runs).into_iter().for_each(|block| text.write_block(block));
-    text.text
+    let mut text = String::from("# ringbench\n");
+    for NamedRun { name, run } in runs {
+        let (workload, title) = (escape(&run.workload), escape(outline::title(run)));
+        let _ = writeln!(text, "\n## {workload}: {title}\n\n{}: {}", escape(name), {
+            escape(&outline::facts(run).join(", "))
+        });
+        let _ = writeln!(text, "\n    {}", Cell::text(&super::command_line(run)).text);
+        if let Some(why) = outline::incomplete(run) {
+            let _ = writeln!(text, "\n**{why}**");
+        }
+        write_list(&mut text, "Conclusions", &run.conclusions);
+        let result = |(name, value): (&String, &f64)| table::quantity(name, *value);
+        let results =
+            run.results.iter().map(result).map(|(name, value)| format!("{name}: {value}"));
+        write_list(&mut text, "Results", &results.collect::<Vec<_>>());
+        write_table(&mut text, &outline::model(run));
+        write_list(&mut text, "Notes", &outline::notes(run));
+        write_list(&mut text, "Not measured", &outline::not_measured(run));
+        for group in &run.groups {
+            let (name, about) = (escape(&group.name), escape(&group.about));
+            let _ = writeln!(text, "\n### {name}\n\n{about}");
+            let (table, note) = table::compact(group);
+            write_table(&mut text, &table);
+            if let Some(note) = note {
+                let _ = writeln!(text, "\n{}", escape(&note));
+            }
+        }
+        let _ = writeln!(text, "\n### Environment");
+        outline::environment(run).iter().for_each(|table| write_table(&mut text, table));
+    }
+    text
 }
 
-impl Text {
-    pub(super) fn line(&mut self, line: &str) {
-        let line = self.escape(line);
-        let _ = writeln!(self.text, "{line}");
+/// Writes a list, unless it is empty.
+fn write_list(text: &mut String, title: &str, items: &[String]) {
+    if !items.is_empty() {
+        let _ = writeln!(text, "\n#### {title}\n");
+        items.iter().for_each(|item| _ = writeln!(text, "- {}", escape(item)));
     }
+}
 
-    fn escape(&self, text: &str) -> String {
-        if self.is_markdown { escape(text) } else { Cell::text(text).text }
+fn write_table(text: &mut String, table: &Table) {
+    if table.rows.is_empty() {
+        return;
     }
-
-    fn write_block(&mut self, block: Block<'_>) {
-        match block {
-            Block::Heading(level, name) => {
-                let marks = match level {
-                    _ if !self.is_markdown => "",
-                    Level::Workload => "## ",
-                    Level::Run | Level::Group => "### ",
-                };
-                let _ = write!(self.text, "\n{marks}");
-                self.line(name);
-            }
-            Block::Started(run) => {
-                let (start, machine) = (escape(&run.started), escape(&document::machine(run)));
-                let command = Cell::text(&super::command_line(run)).text;
-                let _ = writeln!(self.text, "\nStarted {start} on {machine}:\n\n    {command}");
-            }
-            Block::Warning(why) if self.is_markdown => _ = writeln!(self.text, "\n**{why}**"),
-            Block::Warning(why) => _ = writeln!(self.text, "\n{why}"),
-            Block::Paragraph(paragraph) => {
-                self.text.push_str(if self.is_markdown { "\n" } else { "" });
-                self.line(paragraph);
-            }
-            Block::Conclusions(items) => self.write_list("Conclusions", items),
-            Block::Caveats(items) => self.write_list("Caveats", items),
-            Block::Results(results) if self.is_markdown => {
-                let result = |(name, value)| format!("{name}: {value}");
-                let results: Vec<_> = results.into_iter().map(result).collect();
-                self.write_list("Results", &results);
-            }
-            Block::Cases(group) => {
-                let (table, note) = table::compact(group);
-                self.write_table(&table);
-                if let Some(note) = note {
-                    self.text.push('\n');
-                    self.line(&note);
-                }
-            }
-            Block::Missing(reasons) => self.write_list("Not measured", &reasons),
-            Block::Environment(tables) => {
-                let _ = writeln!(self.text, "\n### Environment");
-                tables.iter().for_each(|table| self.write_table(table));
-            }
-            // The rest is for a page.
-            Block::Chart(_) | Block::Results(_) => {}
-        }
-    }
-
-    /// Writes a list, unless it is empty.
-    pub(super) fn write_list(&mut self, title: &str, items: &[String]) {
-        match self.is_markdown {
-            _ if items.is_empty() => {}
-            true => _ = writeln!(self.text, "\n#### {title}\n"),
-            false => _ = writeln!(self.text, "\n{title}:"),
-        }
-        for item in items {
-            self.text.push_str(if self.is_markdown { "- " } else { "  - " });
-            self.line(item);
-        }
-    }
-
-    /// Writes a table, unless it is empty; for a terminal with columns that are as wide as their cells.
-    pub(super) fn write_table(&mut self, table: &Table) {
-        if table.rows.is_empty() {
-            return;
-        }
-        let names = table.columns.iter().map(|column| self.escape(&column.name));
-        let mut rows: Vec<Vec<String>> = vec![names.collect()];
-        if self.is_markdown {
-            let rule = |number| if number { "---:" } else { "---" }.to_owned();
-            rows.push(table.columns.iter().map(|column| rule(column.is_number)).collect());
-        }
-        let cells = |row: &Vec<Cell>| row.iter().map(|cell| self.escape(&cell.text)).collect();
-        rows.extend(table.rows.iter().map(cells));
-        let chars = |cell: &String| cell.chars().count();
-        let width = |index: usize| rows.iter().map(|row| chars(&row[index])).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
-        self.text.push('\n');
-        for row in &rows {
-            if self.is_markdown {
-                let _ = writeln!(self.text, "| {} |", row.join(" | "));
-                continue;
-            }
-            let mut line = String::from(" ");
-            for ((cell, width), column) in row.iter().zip(&widths).zip(&table.columns) {
-                let _ = match column.is_number {
-                    true => write!(line, " {cell:>width$} "),
-                    false => write!(line, " {cell:width$} "),
-                };
-            }
-            let _ = writeln!(self.text, "{}", line.trim_end());
-        }
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let names = table.columns.iter().map(|column| escape(&column.name));
+    let rule = table.columns.iter().map(|column| if column.is_number { "---:" } else { "---" });
+    text.push('\n');
+    text.push_str(&line(names.collect()));
+    text.push_str(&line(rule.map(str::to_owned).collect()));
+    for row in &table.rows {
+        text.push_str(&line(row.iter().map(|cell| escape(&cell.text)).collect()));
     }
 }
 
@@ -169,17 +201,27 @@ mod tests {
         let text = for_terminal(&run);
         let grid = "\
 sweep
-Each with each.
-
-  block \\ depth          1          2          4          8         16
-  4K             *156 MB/s   152 MB/s   144 MB/s   128 MB/s  96.0 MB/s
-  16K            78.0 MB/s  76.0 MB/s  72.0 MB/s  64.0 MB/s  48.0 MB/s
-  512K            117 MB/s   114 MB/s   108 MB/s  96.0 MB/s  72.0 MB/s
-  1M             39.0 MB/s  38.0 MB/s  36.0 MB/s  32.0 MB/s
+  Each with each.
+  block \\ depth      1      2      4      8     16
+  4K             *156M   152M   144M   128M  96.0M
+  16K            78.0M  76.0M  72.0M  64.0M  48.0M
+  512K            117M   114M   108M  96.0M  72.0M
+  1M             39.0M  38.0M  36.0M  32.0M
 ";
         assert!(text.starts_with(grid), "{text}");
-        assert!(text.contains("\n* best: 4K x 1, 156 MB/s\n"), "{text}");
-        assert!(text.contains("\n  - unavailable: 1M x 16: too little memory\n"), "{text}");
+        assert!(text.contains("  - unavailable: too little memory (1M x 16)\n"), "{text}");
         assert!(text.contains("The time limit ended this run"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let fixture = include_bytes!("../../tests/fixtures/every-chart.json");
+        let run = Run::parse(fixture).unwrap();
+        for line in for_terminal(&run).lines() {
+            assert!(line.chars().count() <= COLUMNS, "{} columns: {line}", line.chars().count());
+        }
+        let mut text = String::new();
+        wrap(&mut text, "  - ", &"word ".repeat(40));
+        assert!(text.lines().count() == 3 && text.lines().nth(1).unwrap().starts_with("    word"));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &BatchArgs) -> anyhow::Result<bool> {
 }
 
 fn plan<'a>(args: &'a BatchArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
-    let size = show_size(args.record_size);
+    let size = show_size(args.block_size);
     let about =
         format!("Lookups of {size} per second, {}, by the number of keys in a batch.", args.cache);
     let group = Group::new(GROUP, about, Metric::OperationsPerS, Chart::lines("batch", "method"));
@@ -37,7 +37,7 @@ fn plan<'a>(args: &'a BatchArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
             let case = Case::new(format!("{method}, batch of {batch}")).with("method", method);
             case.with("batch", batch).with("cache", args.cache)
         };
-        if u64::from(batch) * u64::from(args.record_size) > MEMORY_BYTES_MAX {
+        if u64::from(batch) * u64::from(args.block_size) > MEMORY_BYTES_MAX {
             plan.add_missing(case("any"), "it would take more than 1 GiB of memory");
             continue;
         }
@@ -67,7 +67,7 @@ impl Lookups<'_> {
     ) -> Result<Sample, Missing> {
         let mut latency = latencies();
         let mut random = fastrand::Rng::with_seed(1);
-        let record_bytes = self.args.record_size;
+        let record_bytes = self.args.block_size;
         let records = Blocks { bytes: self.target.len(), block_bytes: record_bytes };
         let (clock, mut keys) = (Stopwatch::start(), 0);
         while clock.elapsed() < self.time && !interrupt::is_interrupted() {
@@ -98,7 +98,7 @@ impl Lookups<'_> {
     }
 
     fn one_by_one(&self) -> Result<Sample, Missing> {
-        let record_bytes = self.args.record_size;
+        let record_bytes = self.args.block_size;
         if self.args.cache == CacheMode::Direct && !record_bytes.is_multiple_of(4096) {
             return Missing::unavailable("a single direct read must be a multiple of 4096 bytes");
         }

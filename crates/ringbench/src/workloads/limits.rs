@@ -199,7 +199,7 @@ fn copying_group(target: &Target, bytes: u64, smoke: bool) -> GroupPlan<'_> {
     for (name, engine) in [(COPIED, EngineKind::Pread), (MAPPED, EngineKind::Mmap)] {
         for threads in thread_counts() {
             let case = threads_case(threads, name).with("cache state", "warm");
-            let config = reading::config(engine, CacheMode::Buffered, 256 << 10, 1);
+            let config = reading::config(None, CacheMode::Buffered, 256 << 10, 1);
             let config = config.with(|config| config.io.workers = Some(threads - 1));
             // A mapping has no cost before its pages are touched.
             let touch = |block: &[u8]| {
@@ -207,7 +207,10 @@ fn copying_group(target: &Target, bytes: u64, smoke: bool) -> GroupPlan<'_> {
             };
             let run = RunOptions::default();
             let until = Until::bytes(bytes);
-            let read = move || reading::consume(target.path(), &config, &run, until, &touch);
+            let read = move || {
+                let config = of_engine(config.clone(), engine)?;
+                reading::consume(target.path(), &config, &run, until, &touch)
+            };
             let fill = read.clone();
             let cost = Cost { read_bytes: bytes, ..Cost::memory(0.5) };
             let copying = plan.add(case, Cache::Any, cost, move || copy(&read, smoke));
@@ -256,6 +259,14 @@ fn together_group(target: &Target, bytes: u64) -> GroupPlan<'_> {
     plan
 }
 
+/// A configuration with an engine, of which a mapping needs a permission.
+fn of_engine(config: Config, engine: EngineKind) -> io::Result<Config> {
+    match engine {
+        EngineKind::Mmap => reading::mapped(config),
+        _ => Ok(config.with(|config| config.io.engine = Some(engine))),
+    }
+}
+
 /// Bytes that go through a pipe in one sample: 0.1 s and more.
 const PIPE_BYTES: u64 = 512 << 20;
 
@@ -293,8 +304,11 @@ pub(crate) fn hash_start(
     (engine, cache): (Option<EngineKind>, Option<CacheMode>),
     tuning: Option<Tuning>,
 ) -> Result<Sample, Missing> {
-    let config =
-        Config::default().with(|config| (config.io.engine, config.io.cache) = (engine, cache));
+    let config = Config::default().with(|config| config.io.cache = cache);
+    let config = match engine {
+        Some(engine) => of_engine(config, engine)?,
+        None => config,
+    };
     let options = ringsum::Options { config, ..ringsum::Options::default() };
     let source = Source::open(path)?;
     let len = source.len().unwrap_or(0);
@@ -380,10 +394,6 @@ impl Rates {
             ],
             WARM_COPY => vec![("copying and hashing each byte", in_turn(self.copy?, hash))],
             WARM_MAPPING => vec![("faults of a mapping and hashing", in_turn(self.map?, hash))],
-            // It does what is faster.
-            WARM => {
-                vec![("copying or mapping, and hashing", in_turn(self.copy?.max(self.map?), hash))]
-            }
             _ => vec![
                 ("the pipe", self.pipe?),
                 ("the pipe's two ends and hashing on the same processors", {
@@ -424,17 +434,13 @@ fn conclude(_args: &LimitsArgs, session: &mut Session<'_>) {
         }
     }
     let mut is_enough = true;
-    for (group, case) in [
-        (TOGETHER, COLD),
-        (TOGETHER, WARM),
-        (TOGETHER, WARM_COPY),
-        (TOGETHER, WARM_MAPPING),
-        (PIPE, PIPE_HASHED),
-    ] {
+    for (group, case) in
+        [(TOGETHER, COLD), (TOGETHER, WARM_COPY), (TOGETHER, WARM_MAPPING), (PIPE, PIPE_HASHED)]
+    {
         let count =
             session.group(group).and_then(|group| Some(group.values(group.case(case)?).len()));
         let measured = session.median(group, case).zip(rates.terms(case));
-        is_enough &= count.is_none_or(|count| count >= SAMPLES_MIN);
+        is_enough &= count.is_none_or(|count| count == 0 || count >= SAMPLES_MIN);
         if let Some((measured_bytes_per_s, terms)) = measured.filter(|_| is_enough) {
             let terms = terms.into_iter().map(|(name, rate)| (name.to_owned(), rate)).collect();
             let name = if group == PIPE { "ringsum, from a pipe" } else { case }.to_owned();
@@ -449,6 +455,9 @@ fn conclude(_args: &LimitsArgs, session: &mut Session<'_>) {
     }
     for prediction in session.run.predictions.clone() {
         session.conclude(prediction.show());
+    }
+    if let Some(ratio) = session.compare(TOGETHER, WARM_COPY, WARM_MAPPING) {
+        session.conclude(format!("warm, compared with a copy, a mapping {}", ratio.in_words()));
     }
     if let Some((shape, read)) = &rates.read {
         let hash = rates.hash.map_or(String::new(), |hash| {
@@ -494,7 +503,6 @@ mod tests {
         assert_eq!(lowest(COLD), ("reading", 4e9));
         assert_eq!(lowest(WARM_COPY).1.round(), 5e9);
         assert_eq!(lowest(WARM_MAPPING).1.round(), 8e9);
-        assert_eq!(lowest(WARM).1, lowest(WARM_MAPPING).1);
         assert!(lowest(PIPE_HASHED).1 <= 2e9);
         let busy = Rates { read_cpu_s: cores / 2e9, ..rates };
         let terms = busy.terms(COLD).unwrap();

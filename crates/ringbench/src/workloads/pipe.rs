@@ -151,7 +151,7 @@ fn sizes_group(args: &PipeArgs, name: &str, transfer: Transfer) -> GroupPlan<'st
     );
     let mut plan = GroupPlan::new(group, &[], ROUNDS);
     for &pipe_bytes in &args.pipe_sizes {
-        for &buffer_bytes in &args.buffer_sizes {
+        for &buffer_bytes in &args.block_sizes {
             let (pipe, buffer) = (show_size(pipe_bytes), show_size(buffer_bytes));
             let case = Case::new(format!("pipe of {pipe}, buffer of {buffer}"));
             add(&mut plan, args, case, Transfer { pipe_bytes, buffer_bytes, ..transfer });

@@ -112,7 +112,7 @@ fn plan<'a>(args: &'a PoolArgs, path: &'a Path, blocks: u64) -> Vec<GroupPlan<'a
         direct: false,
         write_each: 0,
     };
-    let threads = if args.run.smoke { &args.threads[..1] } else { &args.threads };
+    let threads = if args.run.smoke { &args.jobs[..1] } else { &args.jobs };
     let by_threads = |server: Server<'a>| {
         threads
             .iter()
@@ -403,7 +403,10 @@ fn conclude(session: &mut Session<'_>) {
         if let Some((best, rate)) = session.best(group) {
             session.result(key, rate);
             let rate = show_scaled(rate);
-            session.conclude(format!("{group}: at most {}/s, with {best}", rate.trim_end()));
+            session.conclude(format!(
+                "{group}: the highest median is {}/s, of {best}",
+                rate.trim_end()
+            ));
         }
     }
     if let Some(fsync) = session.median(WRITES, "fsync") {

@@ -138,7 +138,11 @@ fn conclude(args: &RandomArgs, session: &mut Session<'_>) {
         if let Some((best, rate)) = group.best() {
             session.result(&format!("{} operations per s", group.name), rate);
             let (name, rate) = (&group.name, show_scaled(rate));
-            session.conclude(format!("{name}: at most {}/s, with {}", rate.trim(), best.name));
+            session.conclude(format!(
+                "{name}: the highest median is {}/s, of {}",
+                rate.trim(),
+                best.name
+            ));
         }
         let mut latencies = Group {
             name: format!("{}: latencies at depth {depth}", group.name),

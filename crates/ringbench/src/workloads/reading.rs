@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blockring::{
-    Block, BoxError, CacheMode, Config, EngineKind, ErrorKind, Extent, Plan, RunOptions, Source,
+    AllowMmap, Block, BoxError, CacheMode, Config, EngineKind, ErrorKind, Extent, Plan, RunOptions,
+    Source,
 };
 
 use crate::model::case::{Missing, Sample};
@@ -36,6 +37,14 @@ pub(crate) fn config(
         let is_pool = config.io.engine == Some(EngineKind::Pool);
         config.io.pool_threads = is_pool.then_some(depth.min(POOL_THREADS_MAX));
     })
+}
+
+/// The same configuration, with the engine `mmap`.
+pub(crate) fn mapped(config: Config) -> io::Result<Config> {
+    #[expect(unsafe_code)]
+    // SAFETY: bytes that change are only read, and hashed.
+    let allowed = unsafe { AllowMmap::new() }?;
+    Ok(config.mmap(allowed))
 }
 
 /// The page cache that cold reads in this mode start from: direct reads bypass it.

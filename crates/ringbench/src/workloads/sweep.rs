@@ -225,7 +225,7 @@ fn conclude(_args: &SweepArgs, session: &mut Session<'_>) {
     });
     if let Some((name, rate)) = best.max_by(|a, b| a.1.total_cmp(&b.1)) {
         session.result("best_bytes_per_s", rate);
-        session.conclude(format!("fastest: {name}, {}B/s", show_scaled(rate)));
+        session.conclude(format!("the highest median is {}B/s, of {name}", show_scaled(rate)));
     }
 }
 

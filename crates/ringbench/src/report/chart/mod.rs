@@ -2,8 +2,8 @@
 //! as SVG.
 
 mod axis;
-mod bars;
 mod colors;
+mod dots;
 mod heat;
 mod lines;
 mod plot;
@@ -13,7 +13,9 @@ use crate::model::case::{Chart, Group};
 /// Draws a group. Returns `None` if nothing suitable was measured.
 pub(super) fn draw(group: &Group) -> Option<String> {
     match &group.chart {
-        Chart::Bars => bars::draw(group),
+        Chart::Bars => dots::as_html(group),
+        // Two points are no line.
+        Chart::Lines { x, .. } if values_of(group, x) < POINTS_MIN => dots::as_html(group),
         Chart::Heat { x, y } => heat::draw(group, x, y),
         Chart::Lines { x, by } => lines::over_parameter(group, x, by),
         Chart::Latency => lines::latency(group),
@@ -31,10 +33,25 @@ pub(super) fn kind(chart: &Chart) -> &'static str {
     }
 }
 
+/// Fewest points of a line.
+const POINTS_MIN: usize = 3;
+
+/// The number of values that a parameter has in the cases with samples.
+fn values_of(group: &Group, parameter: &str) -> usize {
+    let measured = group.cases.iter().filter(|case| !case.samples.is_empty());
+    super::unique(measured.filter_map(|case| case.parameters.get(parameter))).len()
+}
+
+/// A picture of a group for other documents; `None` if nothing was measured.
+pub(super) fn picture(group: &Group, facts: &str) -> Option<String> {
+    dots::as_svg(group, facts)
+}
+
 /// How to read a chart, in one sentence.
 pub(super) fn legend(chart: &Chart) -> &'static str {
     match chart {
-        Chart::Bars => "Bars are medians; thin lines extend from the lowest to the highest sample.",
+        // The chart has its own.
+        Chart::Bars => "",
         Chart::Heat { .. } => {
             "Each cell is the median of a case; brighter is better. The best cell is framed, and an empty \
              one was not measured."

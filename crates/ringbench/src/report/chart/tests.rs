@@ -61,18 +61,44 @@ fn nothing_is_drawn_without_samples() {
 }
 
 #[test]
-fn bars_have_names_values_and_reasons() {
+fn dots_have_names_values_and_one_best() {
     let mut gone = case("gone", &[], &[]);
     gone.missing = Some(Missing::Failed("it ended with\nstatus 1".into()));
     let cases = vec![case("slow", &[], &[2.0, 2.1]), case("<fast>", &[], &[1.0]), gone];
-    let svg = one(&group(Chart::Bars, cases));
-    let texts = texts(&svg);
-    for text in ["slow", "&lt;fast&gt;", "488 MB/s", "1.00 GB/s", "it ended with\nstatus 1"] {
-        assert!(texts.contains(&text), "{text}: {texts:?}");
+    let group = group(Chart::Bars, cases);
+    for drawing in [one(&group), picture(&group, "on a disk").unwrap()] {
+        let texts = texts(&drawing);
+        for text in ["slow", "&lt;fast&gt;", "488 ± 190 MB/s", "1.00 GB/s"] {
+            assert!(texts.contains(&text), "{text}: {texts:?}");
+        }
+        assert!(!texts.contains(&"gone"), "{texts:?}");
     }
-    // Only the best one stands out.
-    assert_eq!(svg.matches("<tr class=\"best\"><th scope=\"row\">&lt;fast").count(), 1, "{svg}");
-    assert_eq!(svg.matches("class=\"bar\"").count(), 2, "{svg}");
+    let html = one(&group);
+    assert_eq!(html.matches("class=\"row best\"><span class=\"name\">&lt;fast").count(), 1);
+    assert_eq!(html.matches("class=\"dot\"").count(), 3, "{html}");
+}
+
+#[test]
+fn an_outlier_squeezes_no_other_sample() {
+    let calm = case("calm", &[], &[1.0, 1.01, 0.99, 1.02, 1.0]);
+    let wild = case("wild", &[], &[1.1, 1.12, 1.1, 40.0, 1.08]);
+    let mut group = group(Chart::Bars, vec![calm, wild]);
+    group.metric = Metric::Seconds;
+    let html = one(&group);
+    assert_eq!(html.matches("class=\"beyond\"").count(), 1, "{html}");
+    assert!(html.contains("Beyond the axis (▸): 1 of wild, up to 40.0 s."), "{html}");
+    // The others are at 60 % of the axis and more.
+    let places = html.split("class=\"dot\" style=\"left:").skip(1);
+    let places = places.map(|rest| rest.split('%').next().unwrap().parse::<f64>().unwrap());
+    assert!(places.into_iter().all(|place| place > 60.0), "{html}");
+}
+
+#[test]
+fn two_points_are_no_line() {
+    let chart = Chart::Lines { x: "threads".into(), by: "method".into() };
+    let at = |threads| case(threads, &[("threads", threads), ("method", "a")], &[1.0]);
+    assert!(one(&group(chart.clone(), vec![at("1"), at("2")])).contains("class=\"dots\""));
+    assert!(one(&group(chart, vec![at("1"), at("2"), at("4")])).contains("<polyline"));
 }
 
 #[test]
@@ -93,7 +119,9 @@ fn heat_maps_are_in_the_order_of_their_sizes() {
 fn a_line_has_the_cases_with_one_value() {
     let chart = Chart::Lines { x: "depth".into(), by: "engine".into() };
     let at = |depth, engine, seconds| case("", &[("depth", depth), ("engine", engine)], &[seconds]);
-    let svg = one(&group(chart, vec![at("4", "a", 0.5), at("1", "a", 1.0), at("1", "b", 1.0)]));
+    let cases = [("4", "a", 0.5), ("2", "a", 0.7), ("1", "a", 1.0), ("1", "b", 1.0)];
+    let cases = cases.map(|(depth, engine, seconds)| at(depth, engine, seconds));
+    let svg = one(&group(chart, cases.to_vec()));
     assert_eq!(svg.matches("<polyline").count(), 2);
     assert_eq!(texts(&svg)[svg.matches("<text").count()..], ["a", "b"]);
     assert!(svg.contains("#1f7fc4") && svg.contains("#d26a13"), "{svg}");
