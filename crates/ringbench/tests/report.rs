@@ -111,6 +111,7 @@ fn two_runs_of_one_workload_are_compared() {
     };
     let text = diff(old, later);
     assert!(text.contains(") slower") && text.contains(" 0 faster,"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let text = diff(old, old);
     assert!(text.contains(") the same") && text.contains(" 0 faster, 0 slower,"), "{text}");
     assert!(diff(FIXTURE, later).contains("too few samples"));

@@ -12,11 +12,12 @@ struct Threshold {
 /// Parts of the bytes of a sample. Metadata and read-ahead of other files are below 1 %.
 const DISK: Threshold = Threshold { marked: 0.02, left_out: 0.1 };
 
-/// Parts of one processor.
-const CPU: Threshold = Threshold { marked: 0.1, left_out: 0.25 };
+/// Parts of one processor. An undisturbed loop of 0.3 s appears to share its processor by up to 15 %: the
+/// kernel counts its time exactly, and that of all processes by sampling.
+const CPU: Threshold = Threshold { marked: 0.2, left_out: 0.4 };
 
-/// The kernel counts processor time in ticks of 10 ms, on each processor.
-const CPU_S_MIN: f64 = 0.03;
+/// It samples every 10 ms, on each processor.
+const CPU_S_MIN: f64 = 0.05;
 
 /// The bytes that a sample with a time limit reads, but does not count, are at most this part: the first
 /// and the last in flight.
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(of("cold", disk(2000)), (vec!["more from the disk than it counts"], true));
         assert_eq!(of("warm", disk(0)), (vec![], false));
         assert_eq!(of("warm", disk(200)), (vec!["read from the disk"], true));
-        assert_eq!(of("any", Sample { steal_s: Some(0.2), ..sample() }), (vec!["steal"], false));
+        assert_eq!(of("any", Sample { steal_s: Some(0.3), ..sample() }), (vec!["steal"], false));
         let busy = Sample { others_cpu_s: Some(0.5), ..sample() };
         assert_eq!(of("any", busy.clone()), (vec!["other processes"], true));
         // One tick of a short sample.
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_disturbed_round_is_left_out_of_all_cases() {
-        let busy = Sample { others_cpu_s: Some(0.9), wall_s: 9.0, ..sample() };
+        let busy = Sample { others_cpu_s: Some(2.7), wall_s: 9.0, ..sample() };
         let steal = Sample { steal_s: Some(5.0), wall_s: 9.0, ..sample() };
         let mut group = Group::new("g", "", Metric::Seconds, Chart::Bars);
         group.cases = vec![case("a", &vec![sample(); 6]), case("b", &vec![busy.clone(); 6])];

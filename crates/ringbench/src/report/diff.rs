@@ -59,9 +59,10 @@ pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
         // A group of this name with another metric is another group.
         let is_same = |b: &&Group| (&b.name, b.metric) == (&a.name, a.metric);
         let Some(b) = new.groups.iter().find(is_same) else { continue };
-        let table = compare(a, b, &mut verdicts);
+        let mut table = compare(a, b, &mut verdicts);
         if !table.rows.is_empty() {
             text::wrap(&mut text, "", &a.name);
+            table.fit(text::COLUMNS);
             text::write_aligned(&mut text, &table);
             text.push('\n');
         }

@@ -136,7 +136,7 @@ fn write_chart(page: &mut String, group: &Group) -> Result {
     let Some(drawing) = chart::draw(group) else { return Ok(()) };
     writeln!(page, "<figure data-chart=\"{}\">", chart::kind(&group.chart))?;
     write_scrolling(page, "Chart", &drawing)?;
-    writeln!(page, "<figcaption>{}</figcaption></figure>", chart::legend(&group.chart))
+    writeln!(page, "<figcaption>{}</figcaption></figure>", chart::legend(group))
 }
 
 /// A box that scrolls can be focused, for the keyboard.

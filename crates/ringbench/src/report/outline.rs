@@ -87,7 +87,7 @@ pub(super) fn not_measured(run: &Run) -> Vec<String> {
         let what = if matches!(missing, Missing::Failed(_)) { "failed" } else { "unavailable" };
         let more = names.len().saturating_sub(NAMES_SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let names = names[..names.len().min(NAMES_SHOWN)].join(", ");
+        let names = names[..names.len().min(NAMES_SHOWN)].join("; ");
         Cell::text(&format!("{what}: {} ({names}{more})", missing.why())).text
     };
     reasons.into_iter().map(line).collect()

@@ -230,6 +230,17 @@ impl Table {
         (0..self.columns.len()).map(width).collect()
     }
 
+    /// Shortens the names in the first column until the table fits into so many columns of a terminal.
+    pub(super) fn fit(&mut self, columns: usize) {
+        let room = columns.saturating_sub(self.width() - self.widths()[0]);
+        for row in &mut self.rows {
+            let name = &mut row[0].text;
+            if name.chars().count() > room {
+                *name = name.chars().take(room.saturating_sub(1)).chain(['…']).collect();
+            }
+        }
+    }
+
     /// The width of all columns, with two spaces between them.
     fn width(&self) -> usize {
         self.widths().into_iter().map(|width| width + 2).sum()
@@ -259,13 +270,7 @@ pub(super) fn brief(group: &Group, columns: usize) -> Table {
         table.rows.sort_by(|a, b| (sign * ratio(a)).total_cmp(&(sign * ratio(b))));
         table.rows.truncate(CASES_MAX);
     }
-    let room = columns.saturating_sub(table.width() - table.widths()[0]);
-    for row in &mut table.rows {
-        let name = &mut row[0].text;
-        if name.chars().count() > room {
-            *name = name.chars().take(room.saturating_sub(1)).chain(['…']).collect();
-        }
-    }
+    table.fit(columns);
     table
 }
 

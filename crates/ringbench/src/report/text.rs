@@ -10,7 +10,7 @@ use crate::model::case::Group;
 use crate::model::run_file::Run;
 
 /// Columns of a terminal: nothing is longer, except a word.
-const COLUMNS: usize = 80;
+pub(super) const COLUMNS: usize = 80;
 
 /// Cases that a terminal compares with the best one.
 const COMPARED_MAX: usize = 6;

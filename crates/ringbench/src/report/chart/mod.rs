@@ -14,8 +14,7 @@ use crate::model::case::{Chart, Group};
 pub(super) fn draw(group: &Group) -> Option<String> {
     match &group.chart {
         Chart::Bars => dots::as_html(group),
-        // Two points are no line.
-        Chart::Lines { x, .. } if values_of(group, x) < POINTS_MIN => dots::as_html(group),
+        Chart::Lines { .. } if !has_lines(group) => dots::as_html(group),
         Chart::Heat { x, y } => heat::draw(group, x, y),
         Chart::Lines { x, by } => lines::over_parameter(group, x, by),
         Chart::Latency => lines::latency(group),
@@ -36,10 +35,11 @@ pub(super) fn kind(chart: &Chart) -> &'static str {
 /// Fewest points of a line.
 const POINTS_MIN: usize = 3;
 
-/// The number of values that a parameter has in the cases with samples.
-fn values_of(group: &Group, parameter: &str) -> usize {
+/// Whether a group that is drawn as lines has enough points for one: two are none.
+fn has_lines(group: &Group) -> bool {
+    let Chart::Lines { x, .. } = &group.chart else { return false };
     let measured = group.cases.iter().filter(|case| !case.samples.is_empty());
-    super::unique(measured.filter_map(|case| case.parameters.get(parameter))).len()
+    super::unique(measured.filter_map(|case| case.parameters.get(x))).len() >= POINTS_MIN
 }
 
 /// A picture of a group for other documents; `None` if nothing was measured.
@@ -48,10 +48,11 @@ pub(super) fn picture(group: &Group, facts: &str) -> Option<String> {
 }
 
 /// How to read a chart, in one sentence.
-pub(super) fn legend(chart: &Chart) -> &'static str {
-    match chart {
+pub(super) fn legend(group: &Group) -> &'static str {
+    match &group.chart {
         // The chart has its own.
         Chart::Bars => "",
+        Chart::Lines { .. } if !has_lines(group) => "",
         Chart::Heat { .. } => {
             "Each cell is the median of a case; brighter is better. The best cell is framed, and an empty \
              one was not measured."
