@@ -147,19 +147,19 @@ pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     /// Block sizes
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_block,
+    #[arg(short, long = "block-size", value_name = "LIST", value_delimiter = ',', value_parser = parse_block,
         default_value = "4K,16K,64K,128K,256K,512K,1M,4M,16M")]
     pub(crate) block_sizes: Vec<u32>,
     /// Numbers of reads in flight
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = depth(),
+    #[arg(short, long = "queue-depth", value_name = "LIST", value_delimiter = ',', value_parser = depth(),
         default_value = "1,2,4,8,16,32,64,128")]
     pub(crate) depths: Vec<u32>,
     /// Cache modes
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = cache(),
+    #[arg(short, long = "page-cache", value_name = "LIST", value_delimiter = ',', value_parser = cache(),
         default_value = "direct,buffered")]
     pub(crate) caches: Vec<CacheMode>,
     /// Engines
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = engine(),
+    #[arg(short, long = "engine", value_name = "LIST", value_delimiter = ',', value_parser = engine(),
         default_value = "io_uring,libaio,pool")]
     pub(crate) engines: Vec<EngineKind>,
     /// The grid of the article on io_uring and BLAKE3: blocks of 1K to 16M, depths of 1 to 4000, with and
@@ -213,11 +213,11 @@ pub(crate) struct RandomArgs {
     #[arg(short, long, value_name = "SIZE", default_value = "4K", value_parser = parse_block)]
     pub(crate) block_size: u32,
     /// Engines
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = engine(),
+    #[arg(short, long = "engine", value_name = "LIST", value_delimiter = ',', value_parser = engine(),
         default_value = "io_uring,libaio,pool,pread")]
     pub(crate) engines: Vec<EngineKind>,
     /// Numbers of reads in flight on each thread
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = depth(),
+    #[arg(short, long = "queue-depth", value_name = "LIST", value_delimiter = ',', value_parser = depth(),
         default_value = "1,4,16,32,64,128,256")]
     pub(crate) depths: Vec<u32>,
     /// Numbers of threads
@@ -225,7 +225,7 @@ pub(crate) struct RandomArgs {
         value_parser = value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Vec<u32>,
     /// Cache modes
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = cache(),
+    #[arg(short, long = "page-cache", value_name = "LIST", value_delimiter = ',', value_parser = cache(),
         default_value = "direct")]
     pub(crate) caches: Vec<CacheMode>,
     /// Duration of a sample
@@ -286,11 +286,11 @@ pub(crate) struct BatchArgs {
         default_value = "1,4,16,32,64,128,256,1024", value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) batches: Vec<u32>,
     /// Engines
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = engine(),
+    #[arg(short, long = "engine", value_name = "LIST", value_delimiter = ',', value_parser = engine(),
         default_value = "io_uring,libaio,pool")]
     pub(crate) engines: Vec<EngineKind>,
     /// Cache mode
-    #[arg(short, long, value_name = "MODE", value_parser = cache(), default_value = "direct")]
+    #[arg(short, long = "page-cache", value_name = "MODE", value_parser = cache(), default_value = "direct")]
     pub(crate) cache: CacheMode,
     /// Duration of a sample
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
@@ -306,7 +306,7 @@ pub(crate) struct PipeArgs {
         default_value = "64K,256K,1M")]
     pub(crate) pipe_sizes: Vec<u64>,
     /// Sizes of the block that each system call gets
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
+    #[arg(short, long = "block-size", value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
         default_value = "16K,64K,256K,1M")]
     pub(crate) block_sizes: Vec<u64>,
     /// Duration of a sample
@@ -434,11 +434,10 @@ mod tests {
 
     #[test]
     fn a_letter_has_one_meaning() {
-        // Singular and plural are one meaning.
         let meanings = [
             ('b', "block-size"),
-            ('c', "cache"),
-            ('d', "depth"),
+            ('c', "page-cache"),
+            ('d', "queue-depth"),
             ('e', "engine"),
             ('j', "jobs"),
             ('k', "batches"),
@@ -455,7 +454,7 @@ mod tests {
                 let (name, command) = (option.get_long().unwrap(), command.get_name());
                 let meaning = meanings.iter().find(|(known, _)| *known == letter);
                 let meaning = meaning.unwrap_or_else(|| panic!("{command} -{letter} {name}")).1;
-                assert!(name.starts_with(meaning), "{command} -{letter}: {name}, not {meaning}");
+                assert_eq!(name, meaning, "{command} -{letter}");
             }
         }
     }
