@@ -72,30 +72,30 @@ mod source;
 mod sys;
 
 pub use self::{
+    config::{
+        AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, Memory, Observe, Order,
+        Uring, Wait,
+        knobs::{KNOBS, Knob, parse_size},
+        validate::ConfigError,
+    },
+    core::buffer::Buffer,
+    error::{BoxError, Change, Error, ErrorKind, Precision},
+    observe::{
+        stats::{Latency, Stats},
+        trace::Trace,
+    },
+    pipe::tee::{Tee, TeeMode},
+    plan::{Plan, RunOptions, choose::Choice, tuning::Tuning},
     rate_limit::RateLimit,
+    run::{
+        bad_ranges::BadRange,
+        batch::{Batch, BatchReader, Extent},
+        broadcast::Consumer,
+        file_queue::{FileQueue, QueueReader, ReaderKind},
+        threads::Block,
+    },
     source::{Source, SourceKind, fingerprint::Fingerprint},
     sys::priority::IoPriority,
-};
-pub use crate::core::buffer::Buffer;
-pub use config::{
-    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, Memory, Observe, Order,
-    Uring, Wait,
-    knobs::{KNOBS, Knob, parse_size},
-    validate::ConfigError,
-};
-pub use error::{BoxError, Change, Error, ErrorKind, Precision};
-pub use observe::{
-    stats::{Latency, Stats},
-    trace::Trace,
-};
-pub use pipe::tee::{Tee, TeeMode};
-pub use plan::{Plan, RunOptions, choose::Choice, tuning::Tuning};
-pub use run::{
-    bad_ranges::BadRange,
-    batch::{Batch, BatchReader, Extent},
-    broadcast::Consumer,
-    file_queue::{FileQueue, QueueReader, ReaderKind},
-    threads::Block,
 };
 
 /// Locks a mutex, even if a thread panicked while holding it.
