@@ -109,6 +109,10 @@ pub fn fuzz_schedule(data: &[u8]) {
     crate::core::pump::cases::schedule(data);
 }
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
