@@ -13,8 +13,9 @@ use super::digest::Digests;
 use super::{Mode, Options, OrderedHasher, TreeHasher, digest_bytes, shared_out};
 use crate::lock;
 
-/// Bytes of a block: a subtree of BLAKE3's tree that stays in a core's second-level cache. (Copies from
-/// the page cache were equally fast in blocks of 128 KiB to 1 MiB on a Xeon: 0.143 to 0.147 s per GiB.)
+/// Bytes of a block: a subtree of BLAKE3's tree that stays in a core's second-level cache. (Copies
+/// from the page cache were equally fast in blocks of 128 KiB to 1 MiB on a Xeon: 0.143 to 0.147 s
+/// per GiB.)
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// Inputs shorter than this are hashed on the calling thread without an allocation.
@@ -51,8 +52,8 @@ pub fn hash_reader(reader: impl Read) -> io::Result<blake3::Hash> {
 ///
 /// The calling thread reads blocks of 256 KiB. Other threads hash them as they arrive: BLAKE3 alone
 /// on as many as keep up with the reader, other algorithms each on their own. At most 16 MiB are in
-/// memory. For files, devices and pipes, [`digest_file`](super::digest_file) chooses how to read, and
-/// notices changes.
+/// memory. For files, devices and pipes, [`digest_file`](super::digest_file) chooses how to read,
+/// and notices changes.
 ///
 /// Of [`Options::config`], only `io.workers`, `io.threads_max`, `io.in_order` and
 /// `memory.limit_bytes` apply. The others are about files.
