@@ -16,7 +16,8 @@
 //! far as size, mtime and ctime show; otherwise there is an error.
 //!
 //! Parts can be hashed separately: [`hash_range`] returns the chaining value of an aligned range,
-//! and [`Tree`] merges such values into the hash of the whole.
+//! and [`Tree`] merges such values into the hash of the whole. An [`OutboardWriter`] keeps the nodes
+//! of the tree, in the layout of the crate `bao`, and [`bad_ranges`] finds damaged bytes with them.
 
 pub mod checkfile;
 pub mod files;
@@ -28,10 +29,12 @@ pub use blockring::{self, Config};
 pub use hash::{
     BadRanges, Error, Mode, Options,
     algorithm::{Algorithm, Algorithms},
+    damage::bad_ranges,
     digest::{Digest, Digests},
     digest_bytes, digest_file, digest_planned, digest_scan, digest_source, digest_tee, hash_file,
     hash_range,
     multi_buffer::MultiBuffer,
+    outboard::{Outboard, OutboardWriter},
     plan,
     tree::{Subtree, Tree, TreeError},
     update_from_file,
