@@ -146,6 +146,9 @@ fn is_rotational(tree: &Tree, inputs: &[Input], config: &blockring::Config) -> b
             .is_ok_and(|plan| plan.is_rotational())
 }
 
+/// A name as the sidecar has it, and as it was given.
+type Name = (Vec<u8>, Vec<u8>);
+
 /// Returns the files to protect, and the names by which they were given.
 fn inputs(
     args: &CreateArgs,
@@ -153,7 +156,7 @@ fn inputs(
     base: &Path,
     out: &Path,
     is_set: bool,
-) -> Result<(Vec<Input>, Vec<(Vec<u8>, Vec<u8>)>)> {
+) -> Result<(Vec<Input>, Vec<Name>)> {
     let base =
         std::path::absolute(if base.as_os_str().is_empty() { Path::new(".") } else { base })?;
     let out = std::path::absolute(out)?;
@@ -200,16 +203,46 @@ fn inputs(
         names.sort();
         names.dedup_by(|a, b| a.0 == b.0);
     }
-    let mut inputs = Vec::with_capacity(names.len());
     for (name, _) in &names {
         crate::format::check_name(name).with_context(|| {
             "names are relative to the directory of the sidecar; use -C for another one".to_owned()
         })?;
-        let opened = tree.read(name);
-        let (_, stat) = opened.with_context(|| tree.path(name).display().to_string())?;
-        inputs.push(Input { name: name.to_owned(), stat });
     }
-    Ok((inputs, names))
+    Ok((stat_all(tree, &names)?, names))
+}
+
+/// Threads that ask for metadata.
+const STAT_THREADS: usize = 16;
+
+/// Returns the metadata of files, in order.
+fn stat_all(tree: &Tree, names: &[Name]) -> Result<Vec<Input>> {
+    let stat_some = |names: &[Name]| -> Result<Vec<Input>> {
+        let stat = |(name, _): &Name| {
+            let stat = tree.stat(name);
+            let stat = stat.with_context(|| tree.path(name).display().to_string())?;
+            Ok(Input { name: name.clone(), stat })
+        };
+        names.iter().map(stat).collect()
+    };
+    let share = names.len().div_ceil(STAT_THREADS).max(64);
+    std::thread::scope(|scope| {
+        let mut inputs = Vec::with_capacity(names.len());
+        let mut running = Vec::new();
+        for part in names.chunks(share) {
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, move || stat_some(part));
+            running.push((part, spawned));
+        }
+        for (part, spawned) in running {
+            let found = match spawned {
+                Ok(thread) => {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                }
+                Err(_) => stat_some(part),
+            };
+            inputs.extend(found?);
+        }
+        Ok(inputs)
+    })
 }
 
 /// Returns a path relative to a directory.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// The directory that names are relative to.
@@ -76,6 +76,16 @@ impl Tree {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         Ok((file, stat))
+    }
+
+    /// Returns the metadata of a regular file.
+    pub(crate) fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statat(&self.base, OsStr::from_bytes(name), flags)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        Ok(stat)
     }
 
     /// Returns the directory that contains a name, opened without following any link, and the name

@@ -123,7 +123,7 @@ fn write_record(
         out.put(name)?;
         out.put(&found.to_le_bytes())?;
         out.put(&stat.st_mtime.to_le_bytes())?;
-        out.put(&(stat.st_mtime_nsec as u64).to_le_bytes())?;
+        out.put(&stat.st_mtime_nsec.to_le_bytes())?;
         out.put(&(ranges.len() as u64).to_le_bytes())?;
         for (offset, bytes) in ranges {
             out.put(&offset.to_le_bytes())?;
