@@ -149,6 +149,10 @@ fn lay_out(
             end = (end + file.len).next_multiple_of(size);
             continue;
         }
+        if file.len == 0 {
+            // At the start: it must not open a piece that nothing else may fill.
+            continue;
+        }
         let place = open.iter().position(|free| file.len <= free.end - free.start);
         let place = place.unwrap_or_else(|| {
             if open.len() == OPEN_PIECES {

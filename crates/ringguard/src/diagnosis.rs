@@ -328,7 +328,8 @@ pub(crate) fn hash_piece(data: &Data<'_>, number: u64, bytes: &[u8]) -> crate::f
     let size = u64::from(data.geometry.piece_bytes);
     let start = number * size;
     let inside = data.files_in(start, start + size);
-    let Some(first) = data.files.get(inside.start).filter(|file| data.is_large(file)) else {
+    let first = data.files[inside].first();
+    let Some(first) = first.filter(|file| data.is_large(file)) else {
         return piece_hash(bytes);
     };
     let offset = start.saturating_sub(first.start);
