@@ -9,8 +9,6 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Error, ValueEnum};
 use ringsum::Algorithm;
 
-use super::help::did_you_mean;
-
 /// The format of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatsFormat {
@@ -130,9 +128,24 @@ pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
     level.map(IoPriority::BestEffort)
 }
 
+/// Returns `; did you mean X?` if a name is similar.
+pub(super) fn did_you_mean<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    // (The least similarity that clap takes for the same purpose.)
+    let similar = |name: &'n str| (strsim::jaro_winkler(word, name), name);
+    let best = names.into_iter().map(similar).filter(|(similarity, _)| *similarity > 0.7);
+    let best = best.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    best.map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn similar_names_are_suggested() {
+        assert_eq!(did_you_mean("iouring", ["pread", "io_uring"]), "; did you mean io_uring?");
+        assert_eq!(did_you_mean("x", ["pread"]), "");
+    }
 
     #[test]
     fn memory() {
