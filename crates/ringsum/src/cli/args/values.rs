@@ -110,6 +110,13 @@ pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(text.to_owned()))
 }
 
+/// Parses a number of threads for small files.
+pub(crate) fn parse_jobs(text: &str) -> Result<u32, String> {
+    let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
+    threads
+        .ok_or_else(|| "use 1 to 1024 threads, or leave --jobs out to use the default".to_owned())
+}
+
 /// Parses a rate in bytes per second, at least 1.
 pub(crate) fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     let rate = text.strip_suffix("/s").unwrap_or(text);
@@ -153,6 +160,14 @@ mod tests {
         assert_eq!(parse_memory("1G"), Ok(1 << 30));
         for text in ["8191K", "0", "little", "-1"] {
             assert!(parse_memory(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn jobs() {
+        assert_eq!(parse_jobs("1").and(parse_jobs("1024")), Ok(1024));
+        for text in ["0", "1025", "-1", "", "two"] {
+            assert!(parse_jobs(text).is_err(), "{text}");
         }
     }
 
