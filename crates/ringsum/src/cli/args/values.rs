@@ -16,7 +16,7 @@ use super::help::did_you_mean;
 pub(crate) enum StatsFormat {
     /// Human-readable
     Text,
-    /// One JSON object per line (docs/stats-format.md)
+    /// One JSON object per line (docs/formats.md)
     Json,
 }
 
