@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure algorithms other than BLAKE3 against the tools of their names, and write the tables of bench/RESULTS.md.
+"""Measure algorithms other than BLAKE3 against the tools of their names, and write the tables of docs/algorithms.md.
 
     sudo bench/digests.py FILE TREE [--runs N] [--out FOLDER] [--ringsum BINARY] [--only GROUP]
 

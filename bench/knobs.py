@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure every engine and every knob, batches of random reads, and fio; write the tables of bench/RESULTS.md.
+"""Measure every engine and every knob, batches of random reads, and fio; write the tables of docs/tuning.md.
 
     sudo bench/knobs.py [--folder FOLDER] [--runs N] [--out FOLDER] [--only GROUP]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure ringsum on a tree of files against b3sum, and write the tables of bench/RESULTS.md.
+"""Measure ringsum on a tree of files against b3sum, and write the tables of docs/trees.md.
 
     sudo bench/trees.py TREE [--runs N] [--out FOLDER] [--ringsum BINARY] [--only GROUP]
 
