@@ -88,7 +88,10 @@ fn sessions(path: &Path) -> Vec<Session> {
         }
         let reason = lines.get(at + 1).copied().unwrap_or_default();
         let has_reason = reason.starts_with("<!-- no-run: ") && reason.ends_with(" -->");
-        assert_eq!(has_reason, !is_run, "{place}: a block is a no-run and has a reason, or neither");
+        assert_eq!(
+            has_reason, !is_run,
+            "{place}: a block is a no-run and has a reason, or neither"
+        );
         sessions.push(Session { steps, is_run });
         at += 1;
     }
@@ -119,18 +122,17 @@ fn lines_match(lines: &[&str], expected: &[String]) -> bool {
         Some((first, others)) if first == "..." => {
             (0..=lines.len()).any(|skipped| lines_match(&lines[skipped..], others))
         }
-        Some((first, others)) => {
-            lines.split_first().is_some_and(|(line, rest)| {
-                matches(line, first) && lines_match(rest, others)
-            })
-        }
+        Some((first, others)) => lines
+            .split_first()
+            .is_some_and(|(line, rest)| matches(line, first) && lines_match(rest, others)),
     }
 }
 
 /// The files that the documents use.
 fn furnish(folder: &Path) {
     fs::create_dir_all(folder.join("photos/2024")).unwrap();
-    let bytes = |len: usize, period: usize| (0..len).map(|i| (i % period) as u8).collect::<Vec<_>>();
+    let bytes =
+        |len: usize, period: usize| (0..len).map(|i| (i % period) as u8).collect::<Vec<_>>();
     fs::write(folder.join("a.iso"), bytes(3 << 20, 251)).unwrap();
     fs::write(folder.join("b.iso"), bytes(1 << 20, 241)).unwrap();
     for (name, content) in
