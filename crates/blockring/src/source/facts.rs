@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::bypass;
-use super::device::{Queue, SEEK_MIN, direct_read, open_direct, seek_between, seek_within};
+use super::device::{Queue, SEEK_MIN, seek_between, seek_within};
+use super::direct::{direct_read, open_direct};
 use super::file_system::{Storage, file_system};
 use super::residency::resident;
 use super::{Source, SourceKind};

@@ -6,6 +6,7 @@
 pub(crate) mod advise;
 pub(crate) mod bypass;
 mod device;
+mod direct;
 pub(crate) mod facts;
 pub(crate) mod file_system;
 pub(crate) mod fingerprint;

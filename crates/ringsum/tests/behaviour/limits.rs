@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Scratch, Watchdog, content, hex, lines_below, skip};
+use crate::support::{Scratch, Watchdog, content, hex, limit, lines_below, shell, skip};
 
 /// Peak resources of a process.
 #[derive(Debug, Default, Clone, Copy)]
@@ -384,19 +384,6 @@ fn directories_in_each_other_take_few_descriptors() {
     assert_eq!((ran.code, ran.stdout), (0, format!("{longest}\n").into_bytes()), "{}", ran.stderr);
 }
 
-fn limit(command: &mut Command, what: libc::__rlimit_resource_t, most: u64) {
-    // SAFETY: one system call, on memory of the child's.
-    unsafe {
-        command.pre_exec(move || {
-            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-            match libc::setrlimit(what, &raw const limit) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
-    }
-}
-
 /// Many directories and files, some of them large, and none in the page cache.
 fn wide(scratch: &Scratch) -> Vec<u8> {
     let large = content(9_000_000);
@@ -471,13 +458,19 @@ fn directories_for_which_there_is_no_descriptor_do_not_each_wait() {
         scratch.write(format!("tree/{n}/file"), "content");
     }
     // Three descriptors are left.
-    let script = "ulimit -n 10; exec 3<&0 4<&0 5<&0 6<&0; exec \"$0\" -r tree";
-    let ringsum = scratch.command(&[""; 0]);
-    let mut command = Command::new("sh");
-    command.args(["-c", script]).arg(ringsum.get_program()).current_dir(scratch.join("."));
+    let script = "exec 3<&0 4<&0 5<&0 6<&0; exec \"$R\" -r tree";
+    let mut command = shell();
+    command.args(["-c", script]).current_dir(scratch.path());
+    limit(&mut command, libc::RLIMIT_NOFILE, 10);
     let ran = to_the_end(&mut command);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("Too many open files"), "{}", ran.stderr);
+}
+
+/// The line of a file.
+fn line_of<'a>(lines: &'a [u8], name: &str) -> &'a [u8] {
+    let mut lines = lines.split_inclusive(|byte| *byte == b'\n');
+    lines.find(|line| line.ends_with(format!("  {name}\n").as_bytes())).expect("a line")
 }
 
 #[test]
@@ -486,8 +479,18 @@ fn as_many_threads_as_can_be_had_do_all_the_work() {
     let expected = wide(&scratch);
     let sums = scratch.write("sums", &expected);
     fs::set_permissions(&sums, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let several = ["-a", "blake3", "-a", "sha256", "-a", "md5", "tree/0/large"];
+    let digests = scratch.run(&several).stdout;
+    assert_eq!(digests.split(|byte| *byte == b'\n').count(), 4);
+    let each: [(&[&str], &[u8]); 4] = [
+        (&["-r", "tree"], &expected),
+        (&["-c", "--quiet", "sums"], b""),
+        (&["tree/0/large"], line_of(&expected, "tree/0/large")),
+        // Each has a consumer thread.
+        (&several, &digests),
+    ];
     for most in [1, 2, 3, 5, 9, 17] {
-        for args in [&["-r", "tree"][..], &["-c", "--quiet", "sums"], &["tree/0/large"]] {
+        for (args, expected) in each {
             cool(&scratch.join("tree"));
             let Some(mut command) = scratch.unprivileged(args) else { return };
             // A user without other processes.
@@ -498,7 +501,7 @@ fn as_many_threads_as_can_be_had_do_all_the_work() {
             let ran = to_the_end(&mut command);
             let what = format!("{most} threads, {args:?}: {}", ran.stderr);
             assert_eq!((ran.code, &*ran.stderr), (0, ""), "{what}");
-            assert!(args != ["-r", "tree"] || ran.stdout == expected, "{what}: other lines");
+            assert!(ran.stdout == expected, "{what}: other lines");
         }
     }
 }

@@ -325,8 +325,8 @@ fn each_file(trial: &Trial<'_>, how: &How, make: impl Fn() -> File) -> Result<()
             case.rights_after = Some(Box::new(|| vec![hex(&added.file.served())]));
         }
         if how.times > 1 {
-            crate::limits::limit(&mut case.command, libc::RLIMIT_NOFILE, 40);
-            crate::limits::limit(&mut case.command, libc::RLIMIT_AS, 1 << 30);
+            crate::support::limit(&mut case.command, libc::RLIMIT_NOFILE, 40);
+            crate::support::limit(&mut case.command, libc::RLIMIT_AS, 1 << 30);
         }
         trial.put(case.run());
     }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::fs;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +10,7 @@ use std::sync::PoisonError;
 use crate::mounting::noise;
 use crate::run::{Case, GOOD, MACHINE, Must};
 use crate::seccomp;
-use crate::support::Scratch;
+use crate::support::{Scratch, limit};
 use crate::table::{ENGINES, Fault, Group, Trial};
 
 pub(crate) const GROUP: Group = Group {
@@ -109,20 +108,6 @@ pub(crate) const GROUP: Group = Group {
 
 /// The number of the call, which is the same on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
-
-/// Starts a command with a resource limit.
-pub(crate) fn limit(command: &mut Command, what: libc::__rlimit_resource_t, most: u64) {
-    // SAFETY: one system call, on memory of the child's.
-    unsafe {
-        command.pre_exec(move || {
-            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-            match libc::setrlimit(what, &raw const limit) {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        });
-    }
-}
 
 /// A directory with a file that is not in the page cache.
 fn plant() -> (Scratch, Vec<u8>) {
