@@ -151,7 +151,7 @@ fn programs(folder: &Path) -> String {
 }
 
 fn bash(folder: &Path, script: &str, path: &str) -> Command {
-    let mut bash = Command::new("bash");
+    let mut bash = Command::new("/bin/bash");
     bash.args(["-c", script]).current_dir(folder).env("PATH", path).stdin(Stdio::null());
     // Nothing of the user's settings.
     bash.env("HOME", folder).env_remove("XDG_CONFIG_HOME").env("LC_ALL", "C");
