@@ -178,20 +178,6 @@ pub enum Change {
     Removed,
 }
 
-impl Change {
-    /// Returns one word for programs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Change::Shrank { .. } => "shrank",
-            Change::Grew { .. } => "grew",
-            Change::Rewritten => "rewritten",
-            Change::StatusChanged => "status",
-            Change::Replaced => "replaced",
-            Change::Removed => "removed",
-        }
-    }
-}
-
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -72,30 +72,30 @@ mod source;
 mod sys;
 
 pub use self::{
+    config::{
+        AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, Memory, Observe, Order,
+        Uring, Wait,
+        knobs::{KNOBS, Knob, parse_size},
+        validate::ConfigError,
+    },
+    core::buffer::Buffer,
+    error::{BoxError, Change, Error, ErrorKind, Precision},
+    observe::{
+        stats::{Latency, Stats},
+        trace::Trace,
+    },
+    pipe::tee::{Tee, TeeMode},
+    plan::{Plan, RunOptions, choose::Choice, tuning::Tuning},
     rate_limit::RateLimit,
+    run::{
+        bad_ranges::BadRange,
+        batch::{Batch, BatchReader, Extent},
+        broadcast::Consumer,
+        file_queue::{FileQueue, QueueReader, ReaderKind},
+        threads::Block,
+    },
     source::{Source, SourceKind, fingerprint::Fingerprint},
     sys::priority::IoPriority,
-};
-pub use crate::core::buffer::Buffer;
-pub use config::{
-    AllowMmap, CacheMode, Config, Consume, EngineKind, HugePages, Io, Memory, Observe, Order,
-    Uring, Wait,
-    knobs::{KNOBS, Knob, parse_size},
-    validate::ConfigError,
-};
-pub use error::{BoxError, Change, Error, ErrorKind, Precision};
-pub use observe::{
-    stats::{Latency, Stats},
-    trace::Trace,
-};
-pub use pipe::tee::{Tee, TeeMode};
-pub use plan::{Plan, RunOptions, choose::Choice, tuning::Tuning};
-pub use run::{
-    bad_ranges::BadRange,
-    batch::{Batch, BatchReader, Extent},
-    broadcast::Consumer,
-    file_queue::{FileQueue, QueueReader, ReaderKind},
-    threads::Block,
 };
 
 /// Locks a mutex, even if a thread panicked while holding it.
@@ -108,6 +108,10 @@ fn lock<X>(mutex: &std::sync::Mutex<X>) -> std::sync::MutexGuard<'_, X> {
 pub fn fuzz_schedule(data: &[u8]) {
     crate::core::pump::cases::schedule(data);
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]

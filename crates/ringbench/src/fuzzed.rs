@@ -4,7 +4,7 @@
 use crate::cli::values;
 use crate::model::run_file::Run;
 use crate::model::units;
-use crate::report::{self, NamedRun, csv, html, markdown};
+use crate::report::{NamedRun, csv, diff, html, text};
 
 /// A run is refused, or can be written in every format, alone and compared with itself, and saved and read
 /// again.
@@ -12,12 +12,13 @@ pub fn run_file(data: &[u8]) {
     let Ok(run) = Run::parse(data) else { return };
     let text = serde_json::to_vec(&run).unwrap();
     Run::parse(&text).unwrap();
-    let _ = report::printed(&run);
+    text::for_terminal(&run);
+    diff::of_runs(&run, &run);
     let named = |name: &str| NamedRun { name: name.to_owned(), run: run.clone() };
     for runs in [vec![named("a")], vec![named("a"), named("b")]] {
         let page = html::of_runs(&runs);
         assert_eq!(page.matches("<script").count(), page.matches("</script>").count());
-        markdown::of_runs(&runs);
+        text::as_markdown(&runs);
         csv::of_runs(&runs);
     }
 }

@@ -20,11 +20,12 @@ mod report;
 mod runner;
 mod workloads;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::args::{Cli, Command};
+use crate::cli::args::{Cli, Command, Generate};
 use crate::runner::interrupt;
 #[doc(hidden)]
 pub use crate::workloads::pipe_ends;
@@ -46,7 +47,12 @@ pub fn main() -> ExitCode {
 /// Returns whether everything was measured that should have been.
 fn run(cli: Cli) -> anyhow::Result<bool> {
     interrupt::listen();
-    match cli.command {
+    let Some(command) = cli.command else {
+        let text = cli.generate.map(Generate::print).unwrap_or_default();
+        std::io::stdout().write_all(&text)?;
+        return Ok(true);
+    };
+    match command {
         Command::Limits(args) => workloads::limits::run(&args),
         Command::Sweep(args) => workloads::sweep::run(&args),
         Command::Compare(args) => workloads::compare::run(&args),
@@ -56,6 +62,7 @@ fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Pipe(args) => workloads::pipe::run(&args),
         Command::Tune(args) => workloads::tune::run(&args),
         Command::Report(args) => report::command::run(&args).map(|()| true),
+        Command::Diff(args) => report::diff::run(&args).map(|()| true),
     }
 }
 

@@ -19,18 +19,21 @@ fn page(folder: &Path) -> PathBuf {
     page
 }
 
-/// Writes a run like the fixture in which everything takes `factor` times as long.
+/// Writes a run like the fixture in which everything takes `factor` times as long, with four times as many
+/// samples.
 fn later(folder: &Path, factor: f64) -> PathBuf {
     let mut run: serde_json::Value = serde_json::from_slice(&fs::read(FIXTURE).unwrap()).unwrap();
     for group in run["groups"].as_array_mut().unwrap() {
         for case in group["cases"].as_array_mut().unwrap() {
-            for sample in case["samples"].as_array_mut().unwrap() {
+            let samples = case["samples"].as_array_mut().unwrap();
+            *samples = [&samples[..]; 4].concat();
+            for sample in samples {
                 let wall_s = sample["wall_s"].as_f64().unwrap() * factor;
                 sample["wall_s"] = wall_s.into();
             }
         }
     }
-    let path = folder.join("later.json");
+    let path = folder.join(format!("{factor}.json"));
     fs::write(&path, run.to_string()).unwrap();
     path
 }
@@ -38,8 +41,12 @@ fn later(folder: &Path, factor: f64) -> PathBuf {
 #[test]
 fn each_format_is_written_and_never_over_another_file() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, start) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# ringbench"), ("a.csv", "run,")]
-    {
+    for (name, start) in [
+        ("a.html", "<!DOCTYPE html>"),
+        ("a.md", "# ringbench"),
+        ("a.csv", "run,"),
+        ("a.svg", "<svg xmlns="),
+    ] {
         let path = folder.path().join(name);
         let path = path.to_str().unwrap();
         assert!(report(&[FIXTURE, "-o", path]).status.success());
@@ -52,7 +59,8 @@ fn each_format_is_written_and_never_over_another_file() {
         assert_eq!(fs::read_to_string(path).unwrap(), "mine");
         assert!(report(&[FIXTURE, "-o", path, "--overwrite"]).status.success());
         assert_eq!(fs::read_to_string(path).unwrap(), written);
-        let format = ["html", "markdown", "csv"].into_iter().find(|f| f.starts_with(&name[2..3]));
+        let format =
+            ["html", "markdown", "csv", "svg"].into_iter().find(|f| f.starts_with(&name[2..3]));
         let printed = report(&[FIXTURE, "--format", format.unwrap()]);
         assert_eq!(String::from_utf8_lossy(&printed.stdout), written);
     }
@@ -94,13 +102,42 @@ fn a_closed_pipe_is_no_failure() {
 #[test]
 fn two_runs_of_one_workload_are_compared() {
     let folder = tempfile::tempdir().unwrap();
-    let later = later(folder.path(), 2.0);
-    let output = report(&[FIXTURE, later.to_str().unwrap(), "--format", "markdown"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("**2.00 times slower**") && !text.contains("times faster"), "{text}");
-    let again = report(&[FIXTURE, FIXTURE, "--format", "markdown"]);
-    let text = String::from_utf8_lossy(&again.stdout);
-    assert!(text.contains("within the noise") && !text.contains("**1"), "{text}");
+    let [old, later] = [1.0, 2.0].map(|factor| later(folder.path(), factor));
+    let (old, later) = (old.to_str().unwrap(), later.to_str().unwrap());
+    let diff = |old: &str, new: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringbench"));
+        let output = command.args(["diff", old, new]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = diff(old, later);
+    assert!(text.contains(") slower") && text.contains(" 0 faster,"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let text = diff(old, old);
+    assert!(text.contains(") the same") && text.contains(" 0 faster, 0 slower,"), "{text}");
+    assert!(diff(FIXTURE, later).contains("too few samples"));
+}
+
+/// Runs of earlier versions stay readable.
+#[test]
+fn every_run_that_was_kept_is_drawn() {
+    let runs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/runs"));
+    let folders = fs::read_dir(runs).unwrap().map(|folder| folder.unwrap().path());
+    let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
+    let files: Vec<PathBuf> = files
+        .map(|file| file.unwrap().path())
+        .filter(|file| file.extension().is_some_and(|end| end == "json"))
+        .collect();
+    assert!(files.len() >= 15, "{files:?}");
+    for file in files {
+        for (format, mark) in
+            [("html", "<figure"), ("markdown", "\n| --- |"), ("svg", "class=\"median\"")]
+        {
+            let output = report(&[file.to_str().unwrap(), "--format", format]);
+            assert!(output.status.success(), "{output:?}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(text.contains(mark), "{file:?}, {format}: no {mark}");
+        }
+    }
 }
 
 /// Elements and attributes that load something.
@@ -116,7 +153,7 @@ fn the_page_loads_nothing() {
         assert!(!page.contains(loading), "{loading}");
     }
     let links = page.match_indices("href=\"").map(|(at, found)| &page[at + found.len()..]);
-    assert!(links.clone().count() > 0 && links.into_iter().all(|link| link.starts_with('#')));
+    assert!(links.into_iter().all(|link| link.starts_with('#')));
     assert!(page.contains("default-src 'none'"));
 }
 
@@ -127,11 +164,15 @@ const found = [];
 const check = (name, holds) => found.push((holds ? "ok " : "BROKEN ") + name);
 const root = document.documentElement;
 check("fits into " + innerWidth + " px, takes " + root.scrollWidth, root.scrollWidth <= innerWidth);
+document.querySelectorAll("details").forEach((details) => (details.open = true));
+const small = [...document.querySelectorAll("main *")].filter(
+  (it) => it.textContent.trim() && parseFloat(getComputedStyle(it).fontSize) < 12);
+check("text of 12 px and more: " + small.map((it) => it.textContent.trim()), !small.length);
 for (const kind of ["bars", "heat", "lines", "latency", "in-flight"]) {
-  const chart = document.querySelector(`figure[data-chart="${kind}"] :is(svg[role="img"], table)`);
+  const chart = document.querySelector(`figure[data-chart="${kind}"] :is([role="img"], table)`);
   const box = chart && chart.getBoundingClientRect();
   check("chart " + kind, chart && box.width > 200 && box.height > 50);
-  const texts = chart ? [...chart.querySelectorAll("text, th, td")] : [];
+  const texts = chart ? [...chart.querySelectorAll("text, th, td, .name, .value, .axis i")] : [];
   const cut = texts.filter((text) => {
     const it = text.getBoundingClientRect();
     return it.left < box.left - 1 || it.right > box.right + 1 || it.bottom > box.bottom + 1;
@@ -175,7 +216,7 @@ fn the_page_works_in_a_browser() {
     let folder = tempfile::tempdir().unwrap();
     let checked = fs::read_to_string(page(folder.path())).unwrap().replace("</body>", SELF_CHECK);
     let checked = checked.replace('&', "&amp;").replace('"', "&quot;");
-    for width_px in [360, 1280] {
+    for width_px in [360, 400, 1280] {
         // A window cannot be as narrow as a phone, a frame can.
         let outer = folder.path().join("outer.html");
         let frame =

@@ -48,7 +48,7 @@ impl Crc64 {
         Crc64(!0)
     }
 
-    fn finish(&self) -> u64 {
+    fn finalize(&self) -> u64 {
         !self.0
     }
 }
@@ -71,7 +71,7 @@ fn crc64_of(path: &Path) -> Result<u64, ringsum::Error> {
     let mut crc = Crc64::new();
     // (Others could be computed in the same pass, each on a thread of its own.)
     update_from_file(path, &Config::default(), &mut [&mut crc])?;
-    Ok(crc.finish())
+    Ok(crc.finalize())
 }
 
 fn main() -> Result<(), ringsum::Error> {
@@ -89,7 +89,7 @@ mod tests {
     fn crc64(pieces: &[&[u8]]) -> u64 {
         let mut crc = Crc64::new();
         pieces.iter().for_each(|piece| crc.update(piece));
-        crc.finish()
+        crc.finalize()
     }
 
     /// The check value of CRC-64/XZ in the "Catalogue of parametrised CRC algorithms".

@@ -9,14 +9,16 @@
 //! ```
 //!
 //! [`digest_file`] computes several digests in one pass, and [`update_from_file`] feeds your own:
-//! `examples/crc64.rs` is an example. [`files`] walks trees and hashes many files in parallel, and
-//! [`checkfile`] reads and writes the lines of checksum files.
+//! `examples/crc64.rs` is an example. [`hash_reader`] and [`digest_bytes`] hash what is no file.
+//! [`files`] walks trees and hashes many files in parallel, and [`checkfile`] reads and writes the
+//! lines of checksum files.
 //!
 //! A digest is returned only if all bytes were read from one file that did not change meanwhile, as
 //! far as size, mtime and ctime show; otherwise there is an error.
 //!
-//! Parts can be hashed separately: [`hash_range`] returns the chaining value of an aligned range,
-//! and [`Tree`] merges such values into the hash of the whole.
+//! Parts can be hashed separately, on several machines too: [`left_subtree_len`] says where to split,
+//! [`hash_range`] returns the chaining value of a range, and [`Tree`] merges such values into the
+//! hash of the whole. `examples/ranges.rs` is an example.
 
 pub mod checkfile;
 pub mod files;
@@ -24,17 +26,20 @@ mod hash;
 #[cfg(feature = "tuned")]
 pub mod tuned;
 
-pub use blockring::{self, Config};
-pub use hash::{
-    BadRanges, Error, Mode, Options,
-    algorithm::{Algorithm, Algorithms},
-    digest::{Digest, Digests},
-    digest_bytes, digest_file, digest_planned, digest_scan, digest_source, digest_tee, hash_file,
-    hash_range,
-    multi_buffer::MultiBuffer,
-    plan,
-    tree::{Subtree, Tree, TreeError},
-    update_from_file,
+pub use {
+    blockring::{self, Config},
+    hash::{
+        BadRanges, Error, Mode, Options,
+        algorithm::{Algorithm, Algorithms},
+        digest::{Digest, Digests},
+        digest_bytes, digest_file, digest_planned, digest_scan, digest_source, digest_tee,
+        hash_file, hash_range,
+        multi_buffer::MultiBuffer,
+        plan,
+        reader::{digest_reader, hash_reader},
+        tree::{Subtree, Tree, TreeError, left_subtree_len},
+        update_from_file,
+    },
 };
 
 /// Locks a mutex, even if a thread panicked while holding it.
@@ -42,7 +47,11 @@ fn lock<X>(mutex: &std::sync::Mutex<X>) -> std::sync::MutexGuard<'_, X> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The examples of the repository's README, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+struct FrontPage;

@@ -5,31 +5,45 @@ use std::time::Duration;
 
 use blockring::{CacheMode, EngineKind};
 use clap::builder::ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, value_parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
 
 use super::values::{one_of, parse_block, parse_pipe_size, parse_time};
 use crate::model::units::parse_size;
 
-/// Measures files, devices and pipes: their limits, how close programs come to them, and which settings
-/// are best.
+/// Measures files, devices and pipes: their limits, and how close programs come to them.
 ///
 /// Each workload prints tables; with -o it also writes a run file, which `ringbench report` draws.
 /// --dry-run prints how long a workload takes and how much it reads and writes. Keep the machine idle
 /// meanwhile. As root, the page cache is emptied before cold runs.
 #[derive(Debug, Parser)]
 #[command(name = "ringbench", version, max_term_width = 100)]
+#[command(arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
+    /// Print the man page or a completion script
+    #[arg(long, value_name = "WHAT", required = true)]
+    pub(crate) generate: Option<Generate>,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
+}
+
+/// What `--generate` prints.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Generate {
+    Man,
+    CompleteBash,
+    CompleteZsh,
+    CompleteFish,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure the limits of reading, hashing and copying, and which of them bounds ringsum
+    /// Measure the limits of reading, hashing and copying, and ringsum
     ///
     /// Bypasses the page cache if possible. In a folder, a file is created and removed.
     Limits(LimitsArgs),
-    /// Measure every combination of block size, depth, cache mode and engine, as heat maps
+    /// Measure block sizes, depths, cache modes and engines, as heat maps
     ///
     /// Also measures other ways to read, and how a slow consumer changes the number of reads in flight.
     /// In a folder, a file is created and removed.
@@ -38,15 +52,15 @@ pub(crate) enum Command {
     ///
     /// Measures time, processor time and memory, and checks that equal algorithms find equal digests.
     Compare(CompareArgs),
-    /// Measure random reads and their latencies, by engine, depth and number of threads
+    /// Measure random reads: engines, depths, threads, latencies
     ///
     /// fio runs with the same settings for comparison. In a folder, a file is created and removed.
     Random(RandomArgs),
-    /// Measure a small server: threads that write blocks with fsync, and read and verify random ones
+    /// Measure a small server that writes with fsync, and verifies blocks
     ///
     /// Writes only to a file that it has created itself, and removes it. Never writes to a device.
     Pool(PoolArgs),
-    /// Measure lookups of many keys in one batch, against a loop that reads one after another
+    /// Measure lookups of many keys at once, against a loop of reads
     ///
     /// In a folder, a file is created and removed.
     Batch(BatchArgs),
@@ -60,8 +74,10 @@ pub(crate) enum Command {
     /// another kernel or on another device. The search starts at the built-in settings and changes one at
     /// a time. At the end both are measured again, and only settings that are better are saved.
     Tune(TuneArgs),
-    /// Write saved runs as one page of HTML, as Markdown or as CSV
+    /// Write saved runs as a page of HTML, Markdown, CSV or a picture
     Report(ReportArgs),
+    /// Compare two saved runs: the cases that changed beyond doubt
+    Diff(DiffArgs),
 }
 
 /// Options that every workload has.
@@ -131,19 +147,19 @@ pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     /// Block sizes
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_block,
+    #[arg(short, long = "block-size", value_name = "LIST", value_delimiter = ',', value_parser = parse_block,
         default_value = "4K,16K,64K,128K,256K,512K,1M,4M,16M")]
     pub(crate) block_sizes: Vec<u32>,
     /// Numbers of reads in flight
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = depth(),
+    #[arg(short, long = "queue-depth", value_name = "LIST", value_delimiter = ',', value_parser = depth(),
         default_value = "1,2,4,8,16,32,64,128")]
     pub(crate) depths: Vec<u32>,
     /// Cache modes
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = cache(),
+    #[arg(short, long = "page-cache", value_name = "LIST", value_delimiter = ',', value_parser = cache(),
         default_value = "direct,buffered")]
     pub(crate) caches: Vec<CacheMode>,
     /// Engines
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = engine(),
+    #[arg(short, long = "engine", value_name = "LIST", value_delimiter = ',', value_parser = engine(),
         default_value = "io_uring,libaio,pool")]
     pub(crate) engines: Vec<EngineKind>,
     /// The grid of the article on io_uring and BLAKE3: blocks of 1K to 16M, depths of 1 to 4000, with and
@@ -197,11 +213,11 @@ pub(crate) struct RandomArgs {
     #[arg(short, long, value_name = "SIZE", default_value = "4K", value_parser = parse_block)]
     pub(crate) block_size: u32,
     /// Engines
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = engine(),
+    #[arg(short, long = "engine", value_name = "LIST", value_delimiter = ',', value_parser = engine(),
         default_value = "io_uring,libaio,pool,pread")]
     pub(crate) engines: Vec<EngineKind>,
     /// Numbers of reads in flight on each thread
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = depth(),
+    #[arg(short, long = "queue-depth", value_name = "LIST", value_delimiter = ',', value_parser = depth(),
         default_value = "1,4,16,32,64,128,256")]
     pub(crate) depths: Vec<u32>,
     /// Numbers of threads
@@ -209,7 +225,7 @@ pub(crate) struct RandomArgs {
         value_parser = value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Vec<u32>,
     /// Cache modes
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = cache(),
+    #[arg(short, long = "page-cache", value_name = "LIST", value_delimiter = ',', value_parser = cache(),
         default_value = "direct")]
     pub(crate) caches: Vec<CacheMode>,
     /// Duration of a sample
@@ -246,13 +262,13 @@ pub(crate) struct PoolArgs {
     /// Numbers of threads
     #[arg(short, long, value_name = "LIST", value_delimiter = ',',
         default_value = "2,4,8,16,32,64,128,256,512", value_parser = value_parser!(u32).range(1..=1024))]
-    pub(crate) threads: Vec<u32>,
+    pub(crate) jobs: Vec<u32>,
     /// Number of reads for each write
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub(crate) reads_per_write: u64,
     /// Duration of a sample
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub(crate) time: Duration,
     #[command(flatten)]
     pub(crate) run: RunArgs,
@@ -264,17 +280,17 @@ pub(crate) struct BatchArgs {
     pub(crate) target: TargetArgs,
     /// Bytes of a record
     #[arg(short, long, value_name = "SIZE", default_value = "4K", value_parser = parse_block)]
-    pub(crate) record_size: u32,
+    pub(crate) block_size: u32,
     /// Numbers of keys in a batch
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',',
+    #[arg(short = 'k', long, value_name = "LIST", value_delimiter = ',',
         default_value = "1,4,16,32,64,128,256,1024", value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) batches: Vec<u32>,
     /// Engines
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = engine(),
+    #[arg(short, long = "engine", value_name = "LIST", value_delimiter = ',', value_parser = engine(),
         default_value = "io_uring,libaio,pool")]
     pub(crate) engines: Vec<EngineKind>,
     /// Cache mode
-    #[arg(short, long, value_name = "MODE", value_parser = cache(), default_value = "direct")]
+    #[arg(short, long = "page-cache", value_name = "MODE", value_parser = cache(), default_value = "direct")]
     pub(crate) cache: CacheMode,
     /// Duration of a sample
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
@@ -289,10 +305,10 @@ pub(crate) struct PipeArgs {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
         default_value = "64K,256K,1M")]
     pub(crate) pipe_sizes: Vec<u64>,
-    /// Sizes of the buffer that each system call gets
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
+    /// Sizes of the block that each system call gets
+    #[arg(short, long = "block-size", value_name = "LIST", value_delimiter = ',', value_parser = parse_pipe_size,
         default_value = "16K,64K,256K,1M")]
-    pub(crate) buffer_sizes: Vec<u64>,
+    pub(crate) block_sizes: Vec<u64>,
     /// Duration of a sample
     #[arg(short, long, value_name = "TIME", default_value = "300ms", value_parser = parse_time)]
     pub(crate) time: Duration,
@@ -320,7 +336,7 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Files that were written with -o; several runs of one workload are compared
+    /// Files that were written with -o
     #[arg(required = true, value_name = "RUN.json")]
     pub(crate) runs: Vec<PathBuf>,
     /// Write to this file [default: standard output]
@@ -329,9 +345,22 @@ pub(crate) struct ReportArgs {
     /// Output format [default: by the extension of FILE, or html]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
+    /// The group that --format svg draws [default: the one that answers the question of the workload]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
     /// Overwrite the output file if it exists
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// A file that was written with -o
+    #[arg(value_name = "OLD.json")]
+    pub(crate) old: PathBuf,
+    /// Another one, of the same command on the same machine
+    #[arg(value_name = "NEW.json")]
+    pub(crate) new: PathBuf,
 }
 
 /// The formats of a report.
@@ -344,6 +373,42 @@ pub(crate) enum Format {
     Markdown,
     /// One row per sample
     Csv,
+    /// The main chart of the first run, or of --group
+    Svg,
+}
+
+impl Generate {
+    /// The page or the script.
+    pub(crate) fn print(self) -> Vec<u8> {
+        let (mut text, mut command) = (Vec::new(), Cli::command());
+        let shell = match self {
+            Generate::Man => return man_page(command),
+            Generate::CompleteBash => Shell::Bash,
+            Generate::CompleteZsh => Shell::Zsh,
+            Generate::CompleteFish => Shell::Fish,
+        };
+        clap_complete::generate(shell, &mut command, "ringbench", &mut text);
+        text
+    }
+}
+
+/// One page, with the options of all subcommands.
+fn man_page(mut command: clap::Command) -> Vec<u8> {
+    command.build();
+    let mut page = Vec::new();
+    // Writing to a vector does not fail.
+    let _ = Man::new(command.clone()).render(&mut page);
+    for subcommand in command.get_subcommands().filter(|it| it.get_name() != "help") {
+        let mut part = Vec::new();
+        let name = subcommand.get_name().to_uppercase();
+        let man = Man::new(subcommand.clone());
+        let _ = man.render_description_section(&mut part);
+        let _ = man.render_options_section(&mut part);
+        let part = String::from_utf8_lossy(&part);
+        let part = part.replace(".SH DESCRIPTION", &format!(".SH {name}"));
+        page.extend(part.replace(".SH OPTIONS", ".SS Options").into_bytes());
+    }
+    page
 }
 
 fn engine() -> ValueParser {
@@ -364,7 +429,49 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_letter_has_one_meaning() {
+        let meanings = [
+            ('b', "block-size"),
+            ('c', "page-cache"),
+            ('d', "queue-depth"),
+            ('e', "engine"),
+            ('j', "jobs"),
+            ('k', "batches"),
+            ('n', "count"),
+            ('o', "output"),
+            ('p', "pipe-sizes"),
+            ('q', "quiet"),
+            ('t', "time"),
+        ];
+        let command = Cli::command();
+        for command in command.get_subcommands() {
+            for option in command.get_arguments() {
+                let Some(letter) = option.get_short() else { continue };
+                let (name, command) = (option.get_long().unwrap(), command.get_name());
+                let meaning = meanings.iter().find(|(known, _)| *known == letter);
+                let meaning = meaning.unwrap_or_else(|| panic!("{command} -{letter} {name}")).1;
+                assert_eq!(name, meaning, "{command} -{letter}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_fits_into_a_terminal() {
+        let help = Cli::command().term_width(80).render_help().to_string();
+        assert!(help.lines().count() <= 25, "{help}");
+    }
+
+    #[test]
+    fn everything_is_generated() {
+        for what in Generate::value_variants() {
+            let text = String::from_utf8(what.print()).unwrap();
+            for word in ["limits", "diff", "overwrite"] {
+                assert!(text.contains(word), "{what:?}, {word}: {text}");
+            }
+        }
     }
 }

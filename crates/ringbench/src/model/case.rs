@@ -6,6 +6,7 @@ use blockring::ErrorKind;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::comparison::Ratio;
 use super::summary::Summary;
 use super::units::{show_scaled, show_seconds};
 
@@ -92,6 +93,12 @@ pub(crate) struct Sample {
     /// Bytes that the disk of the files delivered in this time, to any process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) disk_read_bytes: Option<u64>,
+    /// Processor time that the hypervisor gave to others in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) steal_s: Option<f64>,
+    /// Processor time of other processes in this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) others_cpu_s: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) latency_ns: Option<LatencyNs>,
     /// Changes of the number of requests in flight, with their times in seconds since the start of
@@ -138,7 +145,6 @@ impl Metric {
         }
     }
 
-    /// The title of a column or an axis.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Metric::Seconds => "time",
@@ -148,25 +154,30 @@ impl Metric {
         }
     }
 
-    /// Whether the larger of two values is the better one.
     pub(crate) fn more_is_better(self) -> bool {
         matches!(self, Metric::BytesPerS | Metric::OperationsPerS)
     }
 
-    /// Whether `a` is better than `b`.
     pub(crate) fn is_better(self, a: f64, b: f64) -> bool {
         if self.more_is_better() { a > b } else { a < b }
     }
 
-    /// The factor by which the median of `b` is better than that of `a`, if they differ by more than
-    /// the noise of both. (The noise of a single sample is unknown.)
-    pub(crate) fn gain(self, a: &[f64], b: &[f64]) -> Option<f64> {
-        let (a, b) = (Summary::of(a)?, Summary::of(b)?);
-        let ratio = match self.more_is_better() {
-            true => b.median / a.median,
-            false => a.median / b.median,
+    /// The median with half of its 95 % interval, if there are several samples: `81.3 ± 0.4 ms`.
+    pub(crate) fn show_summary(self, summary: &Summary) -> String {
+        let shown = self.show(summary.median).trim_end().to_owned();
+        let Some((number, unit)) = shown.split_once(' ').filter(|_| summary.count > 1) else {
+            return shown;
         };
-        ((a.median - b.median).abs() > a.noise() + b.noise()).then_some(ratio)
+        let digits = number.split_once('.').map_or(0, |(_, digits)| digits.len());
+        let scale = number.parse::<f64>().map_or(0.0, |number| number / summary.median);
+        format!("{number} ± {:.digits$} {unit}", summary.noise() * scale)
+    }
+
+    /// A value in a cell: `3.81G`, `81.3 ms`.
+    pub(crate) fn show_short(self, value: f64) -> String {
+        let shown = self.show(value);
+        let scaled = shown.strip_suffix("B/s").or_else(|| shown.strip_suffix("/s"));
+        scaled.map_or(shown.clone(), |scaled| scaled.replace(' ', ""))
     }
 
     /// A value with its unit, to three digits.
@@ -187,7 +198,6 @@ impl Missing {
         }
     }
 
-    /// For a case that cannot run here.
     pub(crate) fn unavailable<T>(why: impl Into<String>) -> Result<T, Missing> {
         Err(Missing::Unavailable(why.into()))
     }
@@ -237,7 +247,6 @@ impl From<blockring::Error> for Missing {
 }
 
 impl LatencyNs {
-    /// The percentiles and their names.
     pub(crate) fn percentiles(&self) -> [(&'static str, u64); 6] {
         [
             ("50 %", self.p50),
@@ -288,12 +297,18 @@ impl Group {
         Group { name: name.into(), about: about.into(), metric, chart, cases, advice }
     }
 
-    /// The values of the metric of one case.
+    /// The values of the metric of one case, without the rounds that are left out.
     pub(crate) fn values(&self, case: &Case) -> Vec<f64> {
-        case.samples.iter().map(|sample| self.metric.of(sample)).collect()
+        let kept = case.samples.iter().zip(self.left_out().0).filter(|(_, left_out)| !left_out);
+        kept.map(|(sample, _)| self.metric.of(sample)).collect()
     }
 
-    /// The summary of a case's metric, if it has samples.
+    /// The ratio of the times of two cases, as `b` to `a`: above 1 if `b` takes longer.
+    pub(crate) fn compare(&self, a: &str, b: &str) -> Option<Ratio> {
+        let ratio = Ratio::of_pairs(&self.values(self.case(a)?), &self.values(self.case(b)?))?;
+        Some(if self.metric.more_is_better() { ratio.inverse() } else { ratio })
+    }
+
     pub(crate) fn summary(&self, case: &Case) -> Option<Summary> {
         Summary::of(&self.values(case))
     }
@@ -303,12 +318,10 @@ impl Group {
         self.summary(case).map(|summary| summary.median)
     }
 
-    /// The median of the case with this name.
     pub(crate) fn median_of(&self, name: &str) -> Option<f64> {
         self.median(self.case(name)?)
     }
 
-    /// The case with the best median.
     pub(crate) fn best(&self) -> Option<(&Case, f64)> {
         let medians = self.cases.iter().filter_map(|case| Some((case, self.median(case)?)));
         medians.reduce(|best, next| if self.metric.is_better(next.1, best.1) { next } else { best })
@@ -356,6 +369,12 @@ mod tests {
         for (metric, value, shown) in cases {
             assert_eq!(metric.show(value), shown);
         }
+        assert_eq!(Metric::BytesPerS.show_short(3.81e9), "3.81G");
+        assert_eq!(Metric::Seconds.show_short(0.0813), "81.3 ms");
+        let summary = |values: &[f64]| Summary::of(values).unwrap();
+        assert_eq!(Metric::Seconds.show_summary(&summary(&[1.0])), "1.00 s");
+        let three = summary(&[3.8e9, 3.81e9, 3.82e9]);
+        assert_eq!(Metric::BytesPerS.show_summary(&three), "3.81 ± 0.03 GB/s");
     }
 
     #[test]
@@ -375,14 +394,5 @@ mod tests {
             assert_eq!(group.best().unwrap().0.name, "even");
         }
         assert!(Group::new("g", "", Metric::Seconds, Chart::Bars).best().is_none());
-    }
-
-    #[test]
-    fn only_differences_beyond_the_noise_count() {
-        let (even, faster, wide) = ([1.0; 5], [0.8; 5], [0.5, 0.7, 0.9, 1.2, 1.4]);
-        assert_eq!(Metric::Seconds.gain(&even, &faster), Some(1.25));
-        assert_eq!(Metric::Seconds.gain(&even, &wide), None);
-        assert_eq!(Metric::BytesPerS.gain(&even, &faster), Some(0.8));
-        assert_eq!(Metric::Seconds.gain(&even, &[0.5]), None);
     }
 }

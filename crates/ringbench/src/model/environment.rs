@@ -101,7 +101,6 @@ pub(crate) fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() as u32)
 }
 
-/// The kernel release, as `uname -r` prints it.
 pub(crate) fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
@@ -112,7 +111,6 @@ pub(crate) fn available_bytes() -> u64 {
     memory_bytes("MemAvailable:").unwrap_or(0)
 }
 
-/// Whether `bytes` fit into half of the available memory.
 pub(crate) fn fits_into_memory(bytes: u64) -> bool {
     bytes <= available_bytes() / 2
 }
@@ -286,6 +284,44 @@ impl DiskCounter {
     }
 }
 
+/// Processor time since the system started, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuTimes {
+    /// Of all processes; not of interrupts, which the devices of a sample cause.
+    all_s: f64,
+    /// Of this process, and of programs that it has waited for.
+    own_s: f64,
+    steal_s: f64,
+}
+
+impl CpuTimes {
+    /// Returns `None` if the kernel does not count: `proc_stat(5)`, `proc_pid_stat(5)`.
+    pub(crate) fn now() -> Option<CpuTimes> {
+        let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+        let seconds = |words: &str, places: &[usize]| -> Option<f64> {
+            let words: Vec<&str> = words.split(' ').collect();
+            let ticks = places.iter().map(|place| words.get(*place)?.parse::<f64>().ok());
+            Some(ticks.sum::<Option<f64>>()? / ticks_per_s)
+        };
+        // cpu user nice system idle iowait irq softirq steal
+        let all = text("/proc/stat")?;
+        // The name in parentheses may have spaces. After it: state ... utime stime cutime cstime.
+        let own = text("/proc/self/stat")?;
+        let own = own.rsplit_once(") ")?.1;
+        Some(CpuTimes {
+            all_s: seconds(&all, &[1, 2, 3])?,
+            own_s: seconds(own, &[11, 12, 13, 14])?,
+            steal_s: seconds(&all, &[8])?,
+        })
+    }
+
+    /// Steal, and the time of other processes, since `earlier`.
+    pub(crate) fn since(self, earlier: CpuTimes) -> (f64, f64) {
+        let others_s = (self.all_s - earlier.all_s) - (self.own_s - earlier.own_s);
+        (self.steal_s - earlier.steal_s, others_s.max(0.0))
+    }
+}
+
 /// Disks that are not part of another device and not stacked on one.
 fn whole_disks() -> Vec<PathBuf> {
     let disks = fs::read_dir("/sys/block").into_iter().flatten().filter_map(Result::ok);
@@ -312,6 +348,20 @@ mod tests {
         assert!(file.facts.contains_key("file system"), "{file:?}");
         assert_eq!(proc.facts["file system"], "proc");
         assert_eq!(proc.facts["kind"], "folder");
+    }
+
+    #[test]
+    fn processor_time_of_this_process_is_not_that_of_others() {
+        let before = CpuTimes::now().unwrap();
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < 300 {
+            std::hint::black_box(blake3::hash(&[7; 4096]));
+        }
+        let now = CpuTimes::now().unwrap();
+        assert!(now.own_s - before.own_s > 0.05, "{before:?} {now:?}");
+        assert!(now.all_s - before.all_s >= now.own_s - before.own_s - 0.05, "{before:?} {now:?}");
+        let (steal_s, others_s) = now.since(before);
+        assert!(steal_s >= 0.0 && others_s >= 0.0);
     }
 
     #[test]

@@ -55,9 +55,11 @@ impl OutputFile {
         };
         written().with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
 
-    /// Removes the file if it was created here and nothing was written to it.
-    pub(crate) fn discard_if_empty(&self) {
+/// Removes the file if it was created here and nothing was written to it.
+impl Drop for OutputFile {
+    fn drop(&mut self) {
         if self.is_new && fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
             let _ = fs::remove_file(&self.path);
         }
@@ -101,10 +103,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("page.html");
         let file = OutputFile::create(&path, false).unwrap();
-        file.discard_if_empty();
+        drop(file);
         assert!(!path.exists());
         fs::write(&path, "").unwrap();
-        OutputFile::create(&path, true).unwrap().discard_if_empty();
+        drop(OutputFile::create(&path, true).unwrap());
         assert!(path.exists(), "it is the user's");
     }
 }

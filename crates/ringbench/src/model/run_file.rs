@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::case::{Group, Missing};
 use super::environment::Environment;
 use super::output_file::OutputFile;
+use super::prediction::Prediction;
 
 const FORMAT: &str = "ringbench-run";
 
@@ -32,6 +33,9 @@ pub(crate) struct Run {
     /// Results as numbers, by name; the unit stands last.
     #[serde(default)]
     pub(crate) results: BTreeMap<String, f64>,
+    /// What a model predicts from other measurements, beside what was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) predictions: Vec<Prediction>,
     /// Results in words.
     #[serde(default)]
     pub(crate) conclusions: Vec<String>,
@@ -72,6 +76,7 @@ impl Run {
             state: RunState::Running,
             environment,
             results: BTreeMap::new(),
+            predictions: Vec::new(),
             conclusions: Vec::new(),
             advice: Vec::new(),
             groups: Vec::new(),

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
-use super::{NamedRun, csv, html, markdown};
+use super::{NamedRun, chart, csv, html, outline, text};
 use crate::cli::args::{Format, ReportArgs};
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::Run;
@@ -15,18 +15,20 @@ fn format_of(path: Option<&Path>) -> Format {
     match extension.as_ref().and_then(|end| end.to_str()) {
         Some("md" | "markdown") => Format::Markdown,
         Some("csv") => Format::Csv,
+        Some("svg") => Format::Svg,
         _ => Format::Html,
     }
 }
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let named =
-        |path: &PathBuf| Ok(NamedRun { name: name(path, &args.runs), run: Run::read(path)? });
+        |path: &PathBuf| Ok(NamedRun { name: path.display().to_string(), run: Run::read(path)? });
     let runs = args.runs.iter().map(named).collect::<anyhow::Result<Vec<_>>>()?;
     let report = match args.format.unwrap_or_else(|| format_of(args.output.as_deref())) {
         Format::Html => html::of_runs(&runs),
-        Format::Markdown => markdown::of_runs(&runs),
+        Format::Markdown => text::as_markdown(&runs),
         Format::Csv => csv::of_runs(&runs),
+        Format::Svg => picture(&runs[0].run, args)?,
     };
     match &args.output {
         Some(path) => write(path, args, &report),
@@ -34,13 +36,18 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The name of a file, or its whole path if another one has the same name.
-fn name(path: &Path, all: &[PathBuf]) -> String {
-    let alike = all.iter().filter(|other| other.file_name() == path.file_name()).count();
-    match path.file_name() {
-        Some(name) if alike == 1 => name.to_string_lossy().into_owned(),
-        _ => path.to_string_lossy().into_owned(),
-    }
+/// The main chart of a run, or that of a group.
+fn picture(run: &Run, args: &ReportArgs) -> anyhow::Result<String> {
+    let group = match &args.group {
+        Some(name) => run.groups.iter().find(|group| group.name == *name),
+        None => outline::main_group(run),
+    };
+    let facts = outline::facts(run).join(", ");
+    let picture = group.and_then(|group| chart::picture(group, &facts));
+    let names: Vec<&str> = run.groups.iter().map(|group| &group.name[..]).collect();
+    picture.with_context(|| {
+        format!("{}: nothing to draw; its groups are: {}", args.runs[0].display(), names.join(", "))
+    })
 }
 
 fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {
@@ -50,11 +57,7 @@ fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {
         bail!("{}: this is one of the runs: use another output file", path.display());
     }
     let file = OutputFile::create(path, args.overwrite)?;
-    let written = file.replace(|file| file.write_all(report.as_bytes()));
-    if written.is_err() {
-        file.discard_if_empty();
-    }
-    written
+    file.replace(|file| file.write_all(report.as_bytes()))
 }
 
 #[cfg(test)]
@@ -70,12 +73,5 @@ mod tests {
             assert_eq!(of(name), Format::Html);
         }
         assert_eq!(format_of(None), Format::Html);
-    }
-
-    #[test]
-    fn runs_have_different_names() {
-        let all = ["a/limits.json", "b/limits.json", "b/pipe.json"].map(PathBuf::from);
-        let names = all.each_ref().map(|path| name(path, &all));
-        assert_eq!(names, ["a/limits.json", "b/limits.json", "pipe.json"]);
     }
 }

@@ -105,7 +105,7 @@ mod tests {
             case.samples.truncate(1);
         }
         let named = NamedRun { name: "a.json".into(), run };
-        assert_eq!(of_runs(&[named]), include_str!("expected/compare.csv"));
+        assert_eq!(of_runs(&[named]), include_str!("tests/expected/compare.csv"));
     }
 
     #[test]

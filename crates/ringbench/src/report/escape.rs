@@ -33,17 +33,6 @@ pub(super) fn markdown(text: &str) -> String {
     escaped
 }
 
-/// Text as code for Markdown, between more backquotes than it has.
-pub(super) fn markdown_code(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest + 1);
-    match longest {
-        0 => format!("{fence}{text}{fence}"),
-        _ => format!("{fence} {text} {fence}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,7 +41,5 @@ mod tests {
     fn nothing_is_markup() {
         assert_eq!(html("<a b='c'>\"&\u{7}"), "&lt;a b=&#39;c&#39;&gt;&quot;&amp;\u{fffd}");
         assert_eq!(markdown("<b>a|b*c_d`e\n[f]"), "&lt;b&gt;a\\|b\\*c\\_d\\`e \\[f\\]");
-        assert_eq!(markdown_code("a ` b `` c"), "``` a ` b `` c ```");
-        assert_eq!(markdown_code("ringbench limits"), "`ringbench limits`");
     }
 }

@@ -3,46 +3,28 @@
 
 use std::fmt::{Result, Write};
 
-use super::NamedRun;
-use super::chart::{self, Side};
-use super::document::{self, Block, Level, ListKind, title_of};
 use super::escape::html as escape;
-use super::table::{self, Cell, Mark, NotMeasured, Table};
+use super::outline::{self, CONCLUSIONS_SHOWN};
+use super::table::{self, Cell, Table};
+use super::{NamedRun, chart};
 use crate::model::case::Group;
+use crate::model::run_file::Run;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Longer tables are folded, in rows.
-const ROWS_OPEN_MAX: usize = 24;
-
 /// Longer names of cases may be broken into lines.
 const NAME_CHARS_UNBROKEN: usize = 32;
 
-/// Shorter pages have no table of contents, in groups.
-const GROUPS_LISTED_MIN: usize = 3;
-
-/// One page for all runs.
 pub(crate) fn of_runs(runs: &[NamedRun]) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
-    let _ = write_page(&mut page, &document::of_runs(runs));
+    let _ = write_page(&mut page, runs);
     page
 }
 
-fn write_page(page: &mut String, mut blocks: &[Block<'_>]) -> Result {
-    let headings = |wanted| {
-        let headings = blocks.iter().filter_map(move |block| match block {
-            Block::Heading(level, name) if *level == wanted => Some(escape(name)),
-            _ => None,
-        });
-        headings.collect::<Vec<_>>()
-    };
-    let workloads = headings(Level::Workload);
-    let title = match &workloads[..] {
-        [workload] => workload.clone(),
-        _ => format!("{} workloads", workloads.len()),
-    };
+fn write_page(page: &mut String, runs: &[NamedRun]) -> Result {
+    let names: Vec<_> = runs.iter().map(|run| escape(&run.run.workload)).collect();
     write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -50,104 +32,111 @@ fn write_page(page: &mut String, mut blocks: &[Block<'_>]) -> Result {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-         <title>ringbench: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <p class=\"brand\">ringbench</p>\n<h1>{title}</h1>\n",
-        workloads.join(", ")
+         <title>ringbench: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        names.join(", ")
     )?;
-    let has_contents = headings(Level::Group).len() >= GROUPS_LISTED_MIN;
-    if workloads.len() == 1 {
-        // Its heading, the first block, is the title.
-        blocks = &blocks[1..];
+    if runs.len() > 1 {
+        page.push_str("<nav aria-label=\"Contents\"><ul>");
+        for (number, NamedRun { name, .. }) in runs.iter().enumerate() {
+            write!(page, "<li><a href=\"#r{number}\">{}</a></li>", escape(name))?;
+        }
+        page.push_str("</ul></nav>\n");
     }
-    if has_contents {
-        write_contents(page, blocks)?;
-    }
-    for (number, block) in blocks.iter().enumerate() {
-        write_block(page, number, block)?;
+    for (number, NamedRun { run, .. }) in runs.iter().enumerate() {
+        write_run(page, number, run)?;
     }
     write!(page, "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
-/// Links to all workloads and groups; headings have the numbers of their blocks.
-fn write_contents(page: &mut String, blocks: &[Block<'_>]) -> Result {
-    page.push_str("<nav aria-label=\"Contents\">\n<ul>");
-    for (number, block) in blocks.iter().enumerate() {
-        let (class, name) = match block {
-            Block::Heading(Level::Workload, name) => (" class=\"workload\"", name),
-            Block::Heading(Level::Group, name) => ("", name),
-            _ => continue,
-        };
-        write!(page, "<li{class}><a href=\"#b{number}\">{}</a></li>", escape(name))?;
+/// What a reader wants to know is open: conclusions, one chart, the model. The rest is folded.
+fn write_run(page: &mut String, number: usize, run: &Run) -> Result {
+    let (workload, title) = (escape(&run.workload), escape(outline::title(run)));
+    writeln!(
+        page,
+        "<header id=\"r{number}\"><p class=\"brand\">ringbench {workload}</p><h1>{title}</h1>"
+    )?;
+    let facts = outline::facts(run);
+    let facts = facts.iter().map(|fact| format!("<li>{}</li>", escape(fact))).collect::<String>();
+    let command = escape(&super::command_line(run));
+    writeln!(page, "<ul class=\"about\">{facts}</ul><p><code>{command}</code></p></header>")?;
+    if let Some(why) = outline::incomplete(run) {
+        writeln!(page, "<p class=\"incomplete\" role=\"note\">{why}</p>")?;
     }
-    page.push_str("</ul>\n</nav>\n");
+    let shown = run.conclusions.len().min(CONCLUSIONS_SHOWN);
+    if shown > 0 {
+        page.push_str("<section class=\"conclusions\">\n");
+        write_items(page, &run.conclusions[..shown])?;
+        page.push_str("</section>\n");
+    }
+    if let Some(group) = outline::main_group(run) {
+        writeln!(page, "<h2>{}</h2>", escape(&group.name))?;
+        writeln!(page, "<p class=\"lead\">{}</p>", escape(&group.about))?;
+        write_chart(page, group)?;
+    }
+    let model = outline::model(run);
+    if !model.rows.is_empty() {
+        page.push_str("<h2>Measured and predicted</h2>\n");
+        write_table(page, &model, "facts", "Predictions")?;
+    }
+    write_folded(page, "More conclusions", &run.conclusions[shown..])?;
+    write_folded(page, "Notes about these numbers", &outline::notes(run))?;
+    write_folded(page, "Not measured", &outline::not_measured(run))?;
+    for group in &run.groups {
+        write_group(page, group)?;
+    }
+    if !run.results.is_empty() {
+        page.push_str("<details><summary>All results</summary><dl class=\"results\">\n");
+        for (name, value) in &run.results {
+            let (name, value) = table::quantity(name, *value);
+            writeln!(page, "<div><dt>{}</dt><dd>{}</dd></div>", escape(&name), escape(&value))?;
+        }
+        page.push_str("</dl></details>\n");
+    }
+    page.push_str("<details><summary>Environment</summary>\n");
+    for table in outline::environment(run) {
+        write_table(page, &table, "facts", "Facts")?;
+    }
+    page.push_str("</details>\n");
     Ok(())
 }
 
-fn write_block(page: &mut String, number: usize, block: &Block<'_>) -> Result {
-    match block {
-        Block::Heading(level, name) => {
-            let (tag, class) = match level {
-                Level::Workload => ("h2", "workload"),
-                Level::Run => ("h3", "run"),
-                Level::Group => ("h3", "group"),
-            };
-            writeln!(page, "<{tag} class=\"{class}\" id=\"b{number}\">{}</{tag}>", escape(name))
-        }
-        Block::Started(run) => {
-            let (started, command) = (escape(&run.started), escape(&super::command_line(run)));
-            let shown = started.replace('T', " ").replace('Z', " UTC");
-            writeln!(
-                page,
-                "<p class=\"about\"><time datetime=\"{started}\">{shown}</time> <code>{command}</code><br>{}</p>",
-                escape(&document::machine(run))
-            )
-        }
-        Block::Warning(why) => writeln!(page, "<p class=\"incomplete\" role=\"note\">{why}</p>"),
-        Block::Paragraph(text) => writeln!(page, "<p class=\"lead\">{}</p>", escape(text)),
-        Block::List { kind, title, items } => {
-            let (class, tag) = match kind {
-                ListKind::Conclusions => ("conclusions", "section"),
-                ListKind::Caveats => ("advice", "aside"),
-            };
-            writeln!(page, "<{tag} class=\"{class}\"><h4>{}</h4>\n<ul>", escape(title))?;
-            for item in items {
-                writeln!(page, "<li>{}</li>", escape(item))?;
-            }
-            writeln!(page, "</ul></{tag}>")
-        }
-        Block::Results(results) => {
-            page.push_str("<dl class=\"results\" aria-label=\"Results\">\n");
-            for (name, value) in results {
-                let (name, value) = (escape(name), escape(value));
-                writeln!(page, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
-            }
-            writeln!(page, "</dl>")
-        }
-        Block::Chart(sides) => write_chart(page, sides),
-        Block::Comparison(table) => write_table(page, table, "cases", "Comparison"),
-        Block::Cases(group, letter) => write_cases(page, group, letter.as_deref()),
-        Block::Missing(reasons) => write_missing(page, reasons),
-        Block::Environment(tables) => {
-            writeln!(page, "<details class=\"environment\"><summary>Environment</summary>")?;
-            for table in tables {
-                write_table(page, table, "facts", "Facts")?;
-            }
-            writeln!(page, "</details>")
-        }
-    }
+fn write_group(page: &mut String, group: &Group) -> Result {
+    let best = group.best().map_or(String::new(), |(case, median)| {
+        format!(": {}, {}", escape(&case.name), group.metric.show(median).trim_end())
+    });
+    writeln!(
+        page,
+        "<details class=\"group\"><summary><b>{}</b>{best}</summary>",
+        escape(&group.name)
+    )?;
+    writeln!(page, "<p class=\"lead\">{}</p>", escape(&group.about))?;
+    write_chart(page, group)?;
+    write_table(page, &table::of_group(group), "cases", group.metric.name())?;
+    page.push_str("</details>\n");
+    Ok(())
 }
 
-fn write_chart(page: &mut String, sides: &[Side<'_>]) -> Result {
-    let (chart, drawings) = (&sides[0].group.chart, chart::draw(sides));
-    writeln!(page, "<figure data-chart=\"{}\">", chart::kind(chart))?;
-    for drawing in &drawings {
-        if !drawing.side.is_empty() {
-            writeln!(page, "<p class=\"side\">{}</p>", escape(&drawing.side))?;
-        }
-        write_scrolling(page, "Chart", &drawing.html)?;
+fn write_items(page: &mut String, items: &[String]) -> Result {
+    page.push_str("<ul>\n");
+    items.iter().try_for_each(|item| writeln!(page, "<li>{}</li>", escape(item)))?;
+    writeln!(page, "</ul>")
+}
+
+/// Writes a list that is folded, unless it is empty.
+fn write_folded(page: &mut String, title: &str, items: &[String]) -> Result {
+    if items.is_empty() {
+        return Ok(());
     }
-    let note = if drawings.is_empty() { chart::why_none(chart) } else { chart::legend(chart) };
-    writeln!(page, "<figcaption>{note}</figcaption></figure>")
+    writeln!(page, "<details><summary>{title} ({})</summary>", items.len())?;
+    write_items(page, items)?;
+    writeln!(page, "</details>")
+}
+
+fn write_chart(page: &mut String, group: &Group) -> Result {
+    let Some(drawing) = chart::draw(group) else { return Ok(()) };
+    writeln!(page, "<figure data-chart=\"{}\">", chart::kind(&group.chart))?;
+    write_scrolling(page, "Chart", &drawing)?;
+    writeln!(page, "<figcaption>{}</figcaption></figure>", chart::legend(group))
 }
 
 /// A box that scrolls can be focused, for the keyboard.
@@ -155,30 +144,6 @@ fn write_scrolling(page: &mut String, label: &str, content: &str) -> Result {
     let attributes =
         format!("class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\"");
     writeln!(page, "<div {attributes}>{content}</div>")
-}
-
-fn write_cases(page: &mut String, group: &Group, letter: Option<&str>) -> Result {
-    let table = table::of_group(group);
-    let caption = title_of(group.metric.name(), letter);
-    if letter.is_none() && table.rows.len() <= ROWS_OPEN_MAX {
-        return write_table(page, &table, "cases", &caption);
-    }
-    let title = title_of(&format!("All {} cases", table.rows.len()), letter);
-    writeln!(page, "<details><summary>{title}</summary>")?;
-    write_table(page, &table, "cases", &caption)?;
-    writeln!(page, "</details>")
-}
-
-fn write_missing(page: &mut String, reasons: &[NotMeasured]) -> Result {
-    if reasons.is_empty() {
-        return Ok(());
-    }
-    writeln!(page, "<ul class=\"missing\" aria-label=\"Not measured\">")?;
-    for reason in reasons {
-        let (what, names, why) = (reason.what(), escape(&reason.names), escape(&reason.why));
-        writeln!(page, "<li class=\"{what}\"><span>{what}:</span> <b>{names}</b>: {why}</li>")?;
-    }
-    writeln!(page, "</ul>")
 }
 
 /// Writes a table. The script makes those of the class `cases` sortable, by the values of the cells.
@@ -209,16 +174,9 @@ fn write_table(page: &mut String, table: &Table, class: &str, caption: &str) -> 
 
 fn write_cell(page: &mut String, cell: &Cell) -> Result {
     let text = escape(&cell.text);
-    let class = match cell.mark {
-        Mark::None => "",
-        Mark::Better => " class=\"better\"",
-        Mark::Worse => " class=\"worse\"",
-        Mark::Faint => " class=\"faint\"",
-        Mark::Differs => " class=\"differs\"",
-    };
     match cell.value.filter(|value| value.is_finite()) {
-        Some(value) => write!(page, "<td{class} data-value=\"{value}\">{text}</td>"),
-        None => write!(page, "<td{class}>{text}</td>"),
+        Some(value) => write!(page, "<td data-value=\"{value}\">{text}</td>"),
+        None => write!(page, "<td>{text}</td>"),
     }
 }
 
@@ -252,9 +210,7 @@ mod tests {
         group.cases[0].name = evil.into();
         group.cases[2].missing = Some(Missing::Failed(evil.into()));
         group.cases[0].samples[0].more.insert(evil.into(), 1.0);
-        let mut later = run.clone();
-        later.environment.machine.insert("cpu".into(), evil.into());
-        for page in [page(vec![run.clone()]), page(vec![run, later])] {
+        for page in [page(vec![run.clone()]), page(vec![run.clone(), run])] {
             assert_eq!(page.matches("<script>").count(), 1, "{page}");
             assert_eq!(page.matches("</script>").count(), 1);
             assert_eq!(page.matches("</style>").count(), 1);
@@ -266,15 +222,16 @@ mod tests {
     fn a_page_has_everything_of_a_run() {
         let page = page(vec![fixture::run()]);
         for part in [
-            "<h1>compare</h1>",
+            "<p class=\"brand\">ringbench compare</p><h1>/data/a b</h1>",
             "<code>ringbench compare &#39;/data/a b&#39;</code>",
-            "<br>Linux 6.12 x86_64, A &amp; B &lt;9000&gt;</p>",
+            "<li>A &amp; B &lt;9000&gt;</li>",
             "<li>ringsum is 2.00 times as fast as `b3sum | &lt;script&gt;`</li>",
             "<dt>limit</dt><dd>3.81 GB/s</dd>",
             "<p class=\"lead\">How long each takes for a file that is in the page cache.</p>",
-            "<tr class=\"best\"><th scope=\"row\">ringsum</th><td data-value=\"1\">1.00 s</td>",
-            "<span>unavailable:</span> <b>cksum</b>: it is not installed",
-            "<h4>Caveats</h4>",
+            "<tr class=\"best\"><th scope=\"row\">ringsum</th><td data-value=\"1\">1.00 ± 0.03 s</td>",
+            "<li>unavailable: it is not installed (cksum)</li>",
+            "<li>warm: some samples are far from the others</li>",
+            "<summary>Notes about these numbers (2)</summary>",
         ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
@@ -282,17 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_workload_share_a_section() {
+    fn several_runs_have_the_names_of_their_files() {
         let page = page(vec![fixture::run(), fixture::run_after()]);
-        for part in [
-            ">B: run &lt;1&gt;.json</h3>",
-            "This run was interrupted",
-            "<td class=\"better\" data-value=\"1.25\">1.25 times faster</td>",
-            "<td class=\"faint\" data-value=\"1\">within the noise</td>",
-            "<summary>All 3 cases of B</summary>",
-        ] {
+        for part in ["<a href=\"#r1\">run &lt;1&gt;.json</a>", "This run was interrupted"] {
             assert!(page.contains(part), "{part}\n{page}");
         }
-        assert_eq!(page.matches("<table class=\"bars\"").count(), 1);
+    }
+
+    #[test]
+    fn only_conclusions_that_a_reader_needs_first_are_open() {
+        let mut run = fixture::run();
+        run.conclusions = (1..=5).map(|number| format!("conclusion {number}")).collect();
+        let page = page(vec![run]);
+        let (open, folded) = page.split_once("<summary>More conclusions (2)</summary>").unwrap();
+        assert!(open.contains("conclusion 3") && !open.contains("conclusion 4"), "{open}");
+        assert!(folded.contains("conclusion 5"));
     }
 }

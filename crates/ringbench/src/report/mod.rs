@@ -1,20 +1,19 @@
-//! Runs in the formats that people and programs read. `document` decides what a report consists of, `table`
-//! what a table has, `compare` what several runs of one workload have in common, and `chart` draws; each
-//! format only writes that down.
+//! Runs in the formats that people and programs read. `outline` decides what a report says, `table`
+//! what a table has, and `chart` draws; each format only writes that down. `diff` compares two runs.
 
 mod chart;
 pub(crate) mod command;
-mod compare;
 pub(crate) mod csv;
-mod document;
+pub(crate) mod diff;
 mod escape;
 mod grid;
 pub(crate) mod html;
-pub(crate) mod markdown;
+mod outline;
 mod table;
-mod text;
+pub(crate) mod text;
 
 #[cfg(test)]
+#[path = "tests/fixture.rs"]
 mod fixture;
 
 use std::io::Write;
@@ -28,14 +27,8 @@ pub(crate) struct NamedRun {
     pub(crate) run: Run,
 }
 
-/// Prints a run.
 pub(crate) fn print(run: &Run) -> anyhow::Result<()> {
-    write_to_stdout(&printed(run))
-}
-
-/// The text that `print` prints.
-pub(crate) fn printed(run: &Run) -> String {
-    text::of_run(run)
+    write_to_stdout(&text::for_terminal(run))
 }
 
 fn write_to_stdout(text: &str) -> anyhow::Result<()> {

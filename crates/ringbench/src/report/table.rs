@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::grid::Grid;
-use crate::model::case::{Chart, Group, Metric, Missing, Sample};
+use crate::model::case::{Chart, Group, Metric, Sample};
+use crate::model::disturbance;
 use crate::model::summary::Summary;
 use crate::model::units::{show_scaled, show_seconds};
 
@@ -30,18 +31,6 @@ pub(super) struct Column {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) value: Option<f64>,
-    pub(super) mark: Mark,
-}
-
-/// How a cell stands out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Mark {
-    #[default]
-    None,
-    Better,
-    Worse,
-    Faint,
-    Differs,
 }
 
 impl Column {
@@ -62,12 +51,12 @@ impl Cell {
     }
 
     pub(super) fn number(text: String, value: f64) -> Cell {
-        Cell { text: text.trim_end().to_owned(), value: Some(value), mark: Mark::None }
+        Cell { text: text.trim_end().to_owned(), value: Some(value) }
     }
 
     /// The median of samples, and their range if there are several.
     pub(super) fn median_and_range(metric: Metric, summary: Option<&Summary>) -> [Cell; 2] {
-        let median = summary.map(|it| Cell::number(metric.show(it.median), it.median));
+        let median = summary.map(|it| Cell::number(metric.show_summary(it), it.median));
         let several = summary.filter(|summary| summary.count > 1);
         let range = several.map(|it| Cell::number(show_range(metric, it), it.max - it.min));
         [median.unwrap_or_default(), range.unwrap_or_default()]
@@ -83,7 +72,6 @@ fn show_range(metric: Metric, summary: &Summary) -> String {
     }
 }
 
-/// Prints a value with its unit.
 type Show = fn(f64) -> String;
 
 /// A column: its name, how its values are printed, and the value of a sample.
@@ -145,6 +133,20 @@ pub(super) fn quantity(name: &str, value: f64) -> (String, String) {
 
 /// A row for each case, and a column for each part that any sample has.
 pub(super) fn of_group(group: &Group) -> Table {
+    let mut table = with_all_columns(group);
+    let is_used: Vec<bool> = (0..table.columns.len())
+        .map(|index| table.rows.iter().any(|row| !row[index].text.is_empty()))
+        .collect();
+    let mut used = is_used.iter();
+    table.columns.retain(|_| *used.next().unwrap_or(&true));
+    for row in &mut table.rows {
+        let mut used = is_used.iter();
+        row.retain(|_| *used.next().unwrap_or(&true));
+    }
+    table
+}
+
+fn with_all_columns(group: &Group) -> Table {
     let metric = group.metric;
     let best = group.best().filter(|(_, median)| median.is_finite());
     let mut table = Table::default();
@@ -166,6 +168,18 @@ pub(super) fn of_group(group: &Group) -> Table {
     for (name, show, part) in PARTS {
         if name != BANDWIDTH || metric == Metric::OperationsPerS {
             table.add(group, name, &show, &part);
+        }
+    }
+    let marked = |sample: &Sample, case| !disturbance::of_sample(case, sample).0.is_empty();
+    let marked = group
+        .cases
+        .iter()
+        .map(|case| case.samples.iter().filter(|sample| marked(sample, case)).count());
+    let marked: Vec<usize> = marked.collect();
+    if marked.iter().any(|count| *count > 0) {
+        table.columns.push(Column::number("marked"));
+        for (row, count) in table.rows.iter_mut().zip(marked) {
+            row.push(Cell::number(count.to_string(), count as f64));
         }
     }
     let samples = group.cases.iter().flat_map(|case| &case.samples);
@@ -205,6 +219,61 @@ impl Table {
     }
 }
 
+impl Table {
+    /// The width of each column, in characters.
+    pub(super) fn widths(&self) -> Vec<usize> {
+        let chars = |text: &str| text.chars().count();
+        let width = |index: usize| {
+            let cells = self.rows.iter().map(|row| chars(&row[index].text));
+            cells.fold(chars(&self.columns[index].name), usize::max)
+        };
+        (0..self.columns.len()).map(width).collect()
+    }
+
+    /// Shortens the names in the first column until the table fits into so many columns of a terminal.
+    pub(super) fn fit(&mut self, columns: usize) {
+        let room = columns.saturating_sub(self.width() - self.widths()[0]);
+        for row in &mut self.rows {
+            let name = &mut row[0].text;
+            if name.chars().count() > room {
+                *name = name.chars().take(room.saturating_sub(1)).chain(['…']).collect();
+            }
+        }
+    }
+
+    /// The width of all columns, with two spaces between them.
+    fn width(&self) -> usize {
+        self.widths().into_iter().map(|width| width + 2).sum()
+    }
+}
+
+/// The table of a group that fits into so many columns of a terminal: of a grid that is wider, and of many
+/// cases, the best ones.
+pub(super) fn brief(group: &Group, columns: usize) -> Table {
+    const CASES_MAX: usize = 24;
+    let (table, _) = compact(group);
+    if table.columns[0].name != "case" && table.width() <= columns {
+        return table;
+    }
+    let mut table = with_all_columns(group);
+    table.columns.truncate(5);
+    // Case, value, ratio to the best, number of samples: the range is in a report.
+    table.columns.remove(2);
+    for row in &mut table.rows {
+        row.truncate(5);
+        row.remove(2);
+    }
+    table.rows.retain(|row| row[1].value.is_some());
+    if table.rows.len() > CASES_MAX {
+        let ratio = |row: &Vec<Cell>| row[2].value.unwrap_or(f64::NAN).ln();
+        let sign = if group.metric.more_is_better() { -1.0 } else { 1.0 };
+        table.rows.sort_by(|a, b| (sign * ratio(a)).total_cmp(&(sign * ratio(b))));
+        table.rows.truncate(CASES_MAX);
+    }
+    table.fit(columns);
+    table
+}
+
 /// The table of a group, or a grid and a note about it if there are too many cases for a list.
 pub(super) fn compact(group: &Group) -> (Table, Option<String>) {
     if let Chart::Heat { x, y } = &group.chart
@@ -226,49 +295,14 @@ fn of_grid(group: &Group, grid: &Grid, best: (usize, usize), corner: &str) -> Ta
     for (row, name) in grid.rows.iter().enumerate() {
         let cell = |(column, value): (usize, &Option<f64>)| {
             let star = if best == (row, column) { "*" } else { "" };
-            let show = |value| Cell::number(format!("{star}{}", group.metric.show(value)), value);
+            let show =
+                |value| Cell::number(format!("{star}{}", group.metric.show_short(value)), value);
             value.map_or_else(Cell::default, show)
         };
         let cells = grid.cells[row].iter().enumerate().map(cell);
         table.rows.push([Cell::text(name)].into_iter().chain(cells).collect());
     }
     table
-}
-
-/// Cases that were not measured, or not to the end, for one reason.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct NotMeasured {
-    /// The names of the cases.
-    pub(super) names: String,
-    pub(super) has_failed: bool,
-    pub(super) why: String,
-}
-
-impl NotMeasured {
-    pub(super) fn what(&self) -> &'static str {
-        if self.has_failed { "failed" } else { "unavailable" }
-    }
-
-    /// All of it in one line.
-    pub(super) fn show(&self) -> String {
-        format!("{}: {}: {}", self.what(), self.names, self.why)
-    }
-}
-
-/// The cases that were not measured, by reason.
-pub(super) fn missing(group: &Group) -> Vec<NotMeasured> {
-    let mut reasons: Vec<NotMeasured> = Vec::new();
-    for case in &group.cases {
-        let Some(missing) = &case.missing else { continue };
-        let has_failed = matches!(missing, Missing::Failed(_));
-        let (name, why) = (Cell::text(&case.name).text, Cell::text(missing.why()).text);
-        let same = |other: &&mut NotMeasured| other.has_failed == has_failed && other.why == why;
-        match reasons.iter_mut().find(same) {
-            Some(other) => other.names = format!("{}, {name}", other.names),
-            None => reasons.push(NotMeasured { names: name, has_failed, why }),
-        }
-    }
-    reasons
 }
 
 #[cfg(test)]

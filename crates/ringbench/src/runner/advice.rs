@@ -1,15 +1,15 @@
 //! Caveats about a run's numbers, with advice on what to do about them.
 
+use std::collections::BTreeSet;
+
 use super::schedule::{ERROR_ENOUGH, Ended};
 use crate::model::case::{Case, Group};
+use crate::model::disturbance;
 use crate::model::environment::Environment;
 use crate::model::summary;
 
 /// The smallest change of level that is reported, as a factor.
 const STEP_MIN: f64 = 1.15;
-
-/// The part of a cold run's reads that must come from the disk.
-const COLD_PART_MIN: f64 = 0.9;
 
 /// Caveats that the environment puts on any measurement.
 pub(crate) fn of_environment(environment: &Environment) -> Vec<String> {
@@ -56,7 +56,7 @@ pub(crate) fn of_environment(environment: &Environment) -> Vec<String> {
 /// Caveats about the samples of a group.
 pub(crate) fn of_group(group: &Group, ended: Ended) -> Vec<String> {
     let unsettled = (ended == Ended::Unsettled).then(|| unsettled(group));
-    [outliers(group), level(group), not_cold(group), unsettled].into_iter().flatten().collect()
+    [disturbed(group), outliers(group), level(group), unsettled].into_iter().flatten().collect()
 }
 
 /// The cases for which `note` has something to say, with that; the first few, if there are many.
@@ -126,23 +126,28 @@ fn level(group: &Group) -> Option<String> {
     })
 }
 
-/// Finds cold runs whose data did not come from the disk.
-fn not_cold(group: &Group) -> Option<String> {
+/// Marked samples, and rounds that are left out.
+fn disturbed(group: &Group) -> Option<String> {
     let found = list(group, |case| {
-        case.parameters.get("cache state").filter(|state| *state == "cold")?;
-        let part = case.median_of(|sample| {
-            let disk = sample.disk_read_bytes?;
-            (sample.bytes > 0).then(|| disk as f64 / sample.bytes as f64)
-        })?;
-        (part < COLD_PART_MIN).then(|| format!("{:.0} %", part * 100.0))
-    });
-    found.map(|found| {
-        format!(
-            "these runs were meant to be cold, but the disk delivered only a part of their data: {found}; \
-             only root can empty the page cache completely; holes of a file, and file systems without a \
-             local disk, read nothing from one"
-        )
-    })
+        let marks = case.samples.iter().map(|sample| disturbance::of_sample(case, sample).0);
+        let marked: Vec<_> = marks.filter(|marks| !marks.is_empty()).collect();
+        let names: BTreeSet<&str> = marked.iter().flatten().copied().collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let (count, all) = (marked.len(), case.samples.len());
+        (count > 0).then(|| format!("{count} of {all}: {names}"))
+    })?;
+    let (left_out, is_busy) = group.left_out();
+    let count = left_out.iter().filter(|left_out| **left_out).count();
+    let rounds = match count {
+        _ if is_busy => {
+            "more than a third of the rounds are disturbed, so none is left out: the machine \
+                         was busy, or the page cache could not be emptied"
+                .to_owned()
+        }
+        0 => "no round is left out".to_owned(),
+        _ => format!("{count} of {} rounds are left out, with all cases", left_out.len()),
+    };
+    Some(format!("some samples are marked: {found}; {rounds}"))
 }
 
 #[cfg(test)]
@@ -188,13 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_run_without_a_disk_is_reported() {
-        let mut warm = group(&[&[1.0]]);
-        warm.cases[0].parameters.insert("cache state".into(), "cold".into());
-        warm.cases[0].samples[0].disk_read_bytes = Some(10);
-        assert!(of_group(&warm, Ended::Enough)[0].contains("case 0 (10 %)"));
-        warm.cases[0].samples[0].disk_read_bytes = Some(100);
-        assert!(of_group(&warm, Ended::Enough).is_empty());
+    fn disturbed_samples_are_reported() {
+        let mut cold = group(&[&[1.0; 4]]);
+        cold.cases[0].parameters.insert("cache state".into(), "cold".into());
+        cold.cases[0].samples.iter_mut().for_each(|sample| sample.disk_read_bytes = Some(100));
+        assert!(of_group(&cold, Ended::Enough).is_empty());
+        cold.cases[0].samples[1].disk_read_bytes = Some(10);
+        let advice = of_group(&cold, Ended::Enough).join("\n");
+        assert!(advice.contains("case 0 (1 of 4: not all from the disk)"), "{advice}");
+        assert!(advice.contains("1 of 4 rounds are left out"), "{advice}");
+        cold.cases[0].samples[2].disk_read_bytes = Some(10);
+        let advice = of_group(&cold, Ended::Enough).join("\n");
+        assert!(advice.contains("the machine was busy"), "{advice}");
     }
 
     #[test]

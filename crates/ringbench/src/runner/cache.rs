@@ -32,7 +32,6 @@ impl Dropping {
         }
     }
 
-    /// Empties the page cache of `paths`, files or folders.
     pub(crate) fn drop_pages(self, paths: &[PathBuf]) -> anyhow::Result<()> {
         if self == Dropping::All {
             rustix::fs::sync();

@@ -47,7 +47,6 @@ pub(crate) fn listen() {
     }
 }
 
-/// Whether a signal arrived.
 pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

@@ -8,7 +8,7 @@ use super::interrupt;
 use super::plan::{Cache, CasePlan};
 use super::schedule::Runner;
 use crate::model::case::{Missing, Sample};
-use crate::model::environment::DiskCounter;
+use crate::model::environment::{CpuTimes, DiskCounter};
 
 pub(super) struct Live<'a, 'b> {
     cases: &'b mut Vec<CasePlan<'a>>,
@@ -18,6 +18,7 @@ pub(super) struct Live<'a, 'b> {
     dropping: Dropping,
     disk: Option<DiskCounter>,
     disk_before: Option<u64>,
+    cpu_before: Option<CpuTimes>,
     /// Why the page cache could not be emptied, the last time.
     pub(super) not_cold: Option<anyhow::Error>,
 }
@@ -30,7 +31,16 @@ impl<'a, 'b> Live<'a, 'b> {
         dropping: Dropping,
     ) -> Live<'a, 'b> {
         let disk = paths.first().map(|path| DiskCounter::of(path));
-        Live { cases, paths, start, dropping, disk, disk_before: None, not_cold: None }
+        Live {
+            cases,
+            paths,
+            start,
+            dropping,
+            disk,
+            disk_before: None,
+            cpu_before: None,
+            not_cold: None,
+        }
     }
 
     fn prepare_cache(&mut self, case: usize) -> Result<(), Missing> {
@@ -63,6 +73,7 @@ impl Runner for Live<'_, '_> {
             prepare();
         }
         self.disk_before = self.disk_bytes();
+        self.cpu_before = CpuTimes::now();
         Ok(())
     }
 
@@ -70,7 +81,10 @@ impl Runner for Live<'_, '_> {
         let sample = (self.cases[case].measure)()?;
         let counts = self.disk_bytes().zip(self.disk_before);
         let delivered = counts.map(|(after, before)| after.saturating_sub(before));
-        Ok(Sample { disk_read_bytes: sample.disk_read_bytes.or(delivered), ..sample })
+        let others = CpuTimes::now().zip(self.cpu_before).map(|(now, before)| now.since(before));
+        let (steal_s, others_cpu_s) = others.unzip();
+        let disk_read_bytes = sample.disk_read_bytes.or(delivered);
+        Ok(Sample { disk_read_bytes, steal_s, others_cpu_s, ..sample })
     }
 
     fn now(&self) -> Duration {

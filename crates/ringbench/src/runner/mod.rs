@@ -17,7 +17,9 @@ mod together;
 
 pub(crate) use self::cache::each_file;
 pub(crate) use self::plan::{Cache, Cost, GroupPlan};
-pub(crate) use self::schedule::Rounds;
+#[cfg(test)]
+pub(crate) use self::schedule::ERROR_ENOUGH;
+pub(crate) use self::schedule::{ROUNDS, Rounds};
 pub(crate) use self::session::Session;
 pub(crate) use self::stopwatch::Stopwatch;
 pub(crate) use self::together::together;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::schedule::Rounds;
 use crate::model::case::{Case, Group, Missing, Sample};
 
-/// A group, and how its cases are measured.
 pub(crate) struct GroupPlan<'a> {
     /// The group without cases, which come with the [`CasePlan`]s.
     pub(crate) group: Group,
@@ -18,7 +17,6 @@ pub(crate) struct GroupPlan<'a> {
     pub(crate) warms_up: bool,
 }
 
-/// How a case is measured.
 pub(crate) struct CasePlan<'a> {
     pub(crate) case: Case,
     pub(crate) cache: Cache,
@@ -99,7 +97,6 @@ impl<'a> GroupPlan<'a> {
         GroupPlan { group, cases: Vec::new(), paths, rounds, warms_up }
     }
 
-    /// Adds a case.
     pub(crate) fn add(
         &mut self,
         case: Case,
@@ -113,14 +110,12 @@ impl<'a> GroupPlan<'a> {
         &mut self.cases[last]
     }
 
-    /// Adds a case that cannot run, with the reason.
     pub(crate) fn add_missing(&mut self, case: Case, why: impl Into<String>) {
         let missing = Missing::Unavailable(why.into());
         let case = Case { missing: Some(missing.clone()), ..case };
         self.add(case, Cache::Any, Cost::default(), move || Err(missing.clone()));
     }
 
-    /// The cases that can run.
     pub(super) fn live(&self) -> impl Iterator<Item = &CasePlan<'a>> {
         self.cases.iter().filter(|case| case.case.missing.is_none())
     }

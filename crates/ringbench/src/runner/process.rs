@@ -22,37 +22,12 @@ pub(crate) struct Pipeline {
     captures: bool,
 }
 
-/// What a pipeline used: processor time of all its programs, and memory of the largest.
-#[derive(Debug, Clone)]
-pub(crate) struct Usage {
-    pub(crate) wall: Duration,
-    pub(crate) cpu: Duration,
-    /// Peak resident memory. At least that of this process at the start, since a program begins as a
-    /// copy of it.
-    pub(crate) rss_bytes: u64,
-    pub(crate) output: Vec<u8>,
-}
-
-impl Usage {
-    /// A sample of one operation.
-    pub(crate) fn sample(&self) -> Sample {
-        Sample {
-            wall_s: self.wall.as_secs_f64(),
-            cpu_s: Some(self.cpu.as_secs_f64()),
-            rss_bytes: Some(self.rss_bytes),
-            operations: 1,
-            ..Sample::default()
-        }
-    }
-}
-
 impl Pipeline {
     pub(crate) fn new<S: Into<OsString>>(program: impl IntoIterator<Item = S>) -> Pipeline {
         let stages = vec![program.into_iter().map(Into::into).collect()];
         Pipeline { stages, input: None, captures: false }
     }
 
-    /// Appends another program, joined by a pipe.
     pub(crate) fn into<S: Into<OsString>>(mut self, next: impl IntoIterator<Item = S>) -> Pipeline {
         self.stages.push(next.into_iter().map(Into::into).collect());
         self
@@ -81,8 +56,10 @@ impl Pipeline {
         }
     }
 
-    /// Runs it. An exit status other than 0 is an error, with the message of the program.
-    pub(crate) fn run(&self) -> anyhow::Result<Usage> {
+    /// Runs it. Returns one operation, with the processor time of all its programs and the memory of the
+    /// largest, and the output of the last. An exit status other than 0 is an error, with the message of
+    /// the program.
+    pub(crate) fn run(&self) -> anyhow::Result<(Sample, Vec<u8>)> {
         reset_own_peak();
         let start = Instant::now();
         let mut running = Running::default();
@@ -114,7 +91,6 @@ impl Pipeline {
     }
 }
 
-/// A program that was started.
 struct Program {
     name: String,
     child: Child,
@@ -129,7 +105,7 @@ struct Running {
 }
 
 impl Running {
-    fn wait(mut self, start: Instant) -> anyhow::Result<Usage> {
+    fn wait(mut self, start: Instant) -> anyhow::Result<(Sample, Vec<u8>)> {
         let mut output = Vec::new();
         if let Some(mut stdout) = self.output.take() {
             stdout.read_to_end(&mut output)?;
@@ -147,13 +123,15 @@ impl Running {
                 failed = Some((status, message));
             }
             cpu += duration(usage.ru_utime) + duration(usage.ru_stime);
+            // At least that of this process at the start: a program begins as a copy of it.
             rss_bytes = rss_bytes.max(usage.ru_maxrss as u64 * 1024);
         }
-        let wall = start.elapsed();
-        match failed {
-            Some((_, message)) => bail!(message),
-            None => Ok(Usage { wall, cpu, rss_bytes, output }),
+        let (wall_s, cpu_s) = (start.elapsed().as_secs_f64(), Some(cpu.as_secs_f64()));
+        if let Some((_, message)) = failed {
+            bail!(message);
         }
+        let rss_bytes = Some(rss_bytes);
+        Ok((Sample { wall_s, cpu_s, rss_bytes, operations: 1, ..Sample::default() }, output))
     }
 }
 
@@ -229,12 +207,13 @@ mod tests {
     #[test]
     fn programs_are_measured() {
         let wc = Pipeline::new(["printf", "a\nb\n"]).into(["wc", "-l"]).capturing();
-        let usage = wc.run().unwrap();
-        assert_eq!(String::from_utf8(usage.output).unwrap().trim(), "2");
-        assert!(usage.rss_bytes > 0 && usage.wall > Duration::ZERO);
+        let (sample, output) = wc.run().unwrap();
+        assert_eq!(String::from_utf8(output).unwrap().trim(), "2");
+        assert!(sample.rss_bytes > Some(0) && sample.wall_s > 0.0);
         let busy = Pipeline::new(["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]);
-        let usage = busy.run().unwrap();
-        assert!(usage.cpu > Duration::ZERO && usage.cpu <= usage.wall * 2, "{usage:?}");
+        let (sample, _) = busy.run().unwrap();
+        let cpu_s = sample.cpu_s.unwrap();
+        assert!(cpu_s > 0.0 && cpu_s <= sample.wall_s * 2.0, "{sample:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::model::case::{Group, Missing, Sample};
+use crate::model::comparison::SAMPLES_MIN;
 
 /// Measures the cases of one group.
 pub(crate) trait Runner {
@@ -12,60 +13,46 @@ pub(crate) trait Runner {
 
     fn measure(&mut self, case: usize) -> Result<Sample, Missing>;
 
-    /// Time since the start of the run.
     fn now(&self) -> Duration;
 
     /// Whether the run is to end: the sample that is being taken does not count.
     fn is_interrupted(&self) -> bool;
 }
 
-/// The number of samples of each case.
+/// A number of rounds: at most `max`, and fewer if `min` are enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rounds {
-    Fixed(u32),
-    /// Until the medians are known well enough, within these limits.
-    Auto {
-        min: u32,
-        max: u32,
-    },
+pub(crate) struct Rounds {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
 }
 
 impl Rounds {
-    pub(crate) fn max(self) -> u32 {
-        match self {
-            Rounds::Fixed(rounds) | Rounds::Auto { max: rounds, .. } => rounds,
-        }
+    pub(crate) const fn fixed(rounds: u32) -> Rounds {
+        Rounds { min: rounds, max: rounds }
+    }
+
+    fn is_fixed(self) -> bool {
+        self.min == self.max
     }
 }
 
 /// A median is known well enough if its 95 % confidence interval is within this part of it.
 pub(crate) const ERROR_ENOUGH: f64 = 0.04;
 
-/// Rounds before the first that counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WarmUp {
-    Fixed(u32),
-    /// Until a round is less than 5 % faster than the one before it, at most three.
-    Auto,
-}
+/// The rounds of a group whose cases are compared: enough for a conclusion, and with a spread of 5 % enough to
+/// find a difference of 10 %.
+pub(crate) const ROUNDS: Rounds = Rounds { min: SAMPLES_MIN as u32, max: 15 };
 
-pub(crate) const WARM_UP_ROUNDS_MAX: u32 = 3;
+/// Rounds before the first that counts: until one is less than 5 % faster than the one before it.
+pub(crate) const WARM_UP: Rounds = Rounds { min: 1, max: 3 };
 const WARM_UP_GAIN: f64 = 0.05;
-
-impl WarmUp {
-    pub(crate) fn max(self) -> u32 {
-        match self {
-            WarmUp::Fixed(rounds) => rounds,
-            WarmUp::Auto => WARM_UP_ROUNDS_MAX,
-        }
-    }
-}
 
 /// How a group is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
     pub(crate) rounds: Rounds,
-    pub(crate) warm_up: WarmUp,
+    /// Rounds before the first that counts.
+    pub(crate) warm_up: Rounds,
     /// No sample starts after it.
     pub(crate) deadline: Option<Duration>,
 }
@@ -111,26 +98,21 @@ struct Execution<'a> {
 impl Execution<'_> {
     fn run(&mut self, schedule: &Schedule) -> Result<Ended, Ended> {
         let mut last_s = f64::INFINITY;
-        for round in 0..schedule.warm_up.max() {
+        for round in 0..schedule.warm_up.max {
             let round_s = self.round(round, true)?;
-            if schedule.warm_up == WarmUp::Auto && round_s > last_s * (1.0 - WARM_UP_GAIN) {
+            if !schedule.warm_up.is_fixed() && round_s > last_s * (1.0 - WARM_UP_GAIN) {
                 break;
             }
             last_s = round_s;
         }
-        for round in 0..schedule.rounds.max() {
+        for round in 0..schedule.rounds.max {
             self.round(round, false)?;
-            if let Rounds::Auto { min, .. } = schedule.rounds
-                && round + 1 >= min
-                && self.is_settled()
-            {
+            let left_out = self.group.left_out().0.into_iter().filter(|left_out| *left_out);
+            if round + 1 >= schedule.rounds.min + left_out.count() as u32 && self.is_settled() {
                 return Ok(Ended::Enough);
             }
         }
-        match schedule.rounds {
-            Rounds::Auto { .. } if !self.is_settled() => Ok(Ended::Unsettled),
-            _ => Ok(Ended::Enough),
-        }
+        Ok(if schedule.rounds.is_fixed() { Ended::Enough } else { Ended::Unsettled })
     }
 
     /// Measures each case once, every other time in reverse order, so that the state that one case leaves

@@ -54,7 +54,7 @@ impl Runner for Mock {
 }
 
 fn schedule(rounds: Rounds) -> Schedule {
-    Schedule { rounds, warm_up: WarmUp::Fixed(0), deadline: None }
+    Schedule { rounds, warm_up: Rounds::fixed(0), deadline: None }
 }
 
 fn run(mock: &mut Mock, schedule: &Schedule) -> (Group, Ended) {
@@ -70,7 +70,7 @@ fn walls(group: &Group) -> Vec<Vec<f64>> {
 #[test]
 fn cases_are_interleaved() {
     let mut mock = Mock::new(&[&[1.0, 2.0], &[3.0]]);
-    let (group, ended) = run(&mut mock, &schedule(Rounds::Fixed(3)));
+    let (group, ended) = run(&mut mock, &schedule(Rounds::fixed(3)));
     assert_eq!(mock.measured, [0, 1, 1, 0, 0, 1]);
     assert_eq!(walls(&group), [vec![1.0, 2.0, 1.0], vec![3.0; 3]]);
     assert_eq!(ended, Ended::Enough);
@@ -80,33 +80,32 @@ fn cases_are_interleaved() {
 
 #[test]
 fn the_spread_decides_the_number_of_samples() {
-    let auto = schedule(Rounds::Auto { min: 3, max: 9 });
+    let auto = schedule(Rounds { min: 3, max: 9 });
     let even = run(&mut Mock::new(&[&[1.0]]), &auto);
     assert_eq!((even.0.cases[0].samples.len(), even.1), (3, Ended::Enough));
     // 1.2533 x 2.447 x 0.0408 / sqrt(7) is 4.7 %, and of 10 values it is under 4 %.
-    let noisy =
-        run(&mut Mock::new(&[&[1.0, 0.95, 1.05]]), &schedule(Rounds::Auto { min: 3, max: 7 }));
+    let noisy = run(&mut Mock::new(&[&[1.0, 0.95, 1.05]]), &schedule(Rounds { min: 3, max: 7 }));
     assert_eq!((noisy.0.cases[0].samples.len(), noisy.1), (7, Ended::Unsettled));
-    let patient = schedule(Rounds::Auto { min: 3, max: 99 });
+    let patient = schedule(Rounds { min: 3, max: 99 });
     let noisy = run(&mut Mock::new(&[&[1.0, 0.95, 1.05]]), &patient);
     assert_eq!((noisy.0.cases[0].samples.len(), noisy.1), (10, Ended::Enough));
 }
 
 #[test]
 fn warm_up_ends_when_rounds_get_no_faster() {
-    let auto = Schedule { warm_up: WarmUp::Auto, ..schedule(Rounds::Fixed(2)) };
+    let auto = Schedule { warm_up: WARM_UP, ..schedule(Rounds::fixed(2)) };
     let (group, _) = run(&mut Mock::new(&[&[9.0, 2.0, 1.99, 5.0, 6.0]]), &auto);
     assert_eq!(walls(&group), [[5.0, 6.0]]);
     let (group, _) = run(&mut Mock::new(&[&[9.0, 5.0, 2.0, 1.0, 1.0]]), &auto);
     assert_eq!(walls(&group), [[1.0, 1.0]], "three rounds at most");
-    let fixed = Schedule { warm_up: WarmUp::Fixed(1), ..schedule(Rounds::Fixed(1)) };
+    let fixed = Schedule { warm_up: Rounds::fixed(1), ..schedule(Rounds::fixed(1)) };
     let (group, _) = run(&mut Mock::new(&[&[9.0, 5.0]]), &fixed);
     assert_eq!(walls(&group), [[5.0]]);
 }
 
 #[test]
 fn a_warm_up_is_never_a_sample() {
-    let warm = Schedule { warm_up: WarmUp::Fixed(2), ..schedule(Rounds::Fixed(2)) };
+    let warm = Schedule { warm_up: Rounds::fixed(2), ..schedule(Rounds::fixed(2)) };
     let mut mock = Mock { interrupt_after: 3, ..Mock::new(&[&[1.0], &[2.0]]) };
     let (group, ended) = run(&mut mock, &warm);
     assert_eq!((walls(&group), ended), (vec![vec![], vec![]], Ended::Interrupted));
@@ -119,7 +118,7 @@ fn a_warm_up_is_never_a_sample() {
 #[test]
 fn finished_samples_survive_an_interrupt() {
     let mut mock = Mock { interrupt_after: 4, ..Mock::new(&[&[1.0], &[2.0], &[3.0]]) };
-    let (group, ended) = run(&mut mock, &schedule(Rounds::Fixed(5)));
+    let (group, ended) = run(&mut mock, &schedule(Rounds::fixed(5)));
     assert_eq!(ended, Ended::Interrupted);
     // The fourth sample was interrupted.
     assert_eq!(walls(&group), [vec![1.0], vec![2.0], vec![3.0]]);
@@ -129,7 +128,7 @@ fn finished_samples_survive_an_interrupt() {
 fn no_sample_starts_after_the_deadline() {
     let mut mock = Mock::new(&[&[4.0], &[4.0], &[4.0]]);
     let deadline = Some(Duration::from_secs(10));
-    let (group, ended) = run(&mut mock, &Schedule { deadline, ..schedule(Rounds::Fixed(5)) });
+    let (group, ended) = run(&mut mock, &Schedule { deadline, ..schedule(Rounds::fixed(5)) });
     assert_eq!((ended, mock.measured.len()), (Ended::Deadline, 2));
     assert!(
         matches!(&group.cases[2].missing, Some(Missing::Unavailable(why)) if why.contains("time"))
@@ -140,7 +139,7 @@ fn no_sample_starts_after_the_deadline() {
 #[test]
 fn a_failed_case_does_not_stop_the_others() {
     let mut mock = Mock { failing: Some(0), ..Mock::new(&[&[1.0], &[2.0]]) };
-    let (group, ended) = run(&mut mock, &schedule(Rounds::Auto { min: 2, max: 4 }));
+    let (group, ended) = run(&mut mock, &schedule(Rounds { min: 2, max: 4 }));
     assert_eq!((walls(&group), ended), (vec![vec![], vec![2.0, 2.0]], Ended::Enough));
     assert_eq!(group.cases[0].missing, Some(Missing::Failed("by request".to_owned())));
 }
@@ -149,7 +148,7 @@ fn a_failed_case_does_not_stop_the_others() {
 fn every_step_is_observed() {
     let mut mock = Mock::new(&[&[1.0]]);
     let (mut group, mut steps) = (mock.group(), Vec::new());
-    let schedule = Schedule { warm_up: WarmUp::Fixed(1), ..schedule(Rounds::Fixed(2)) };
+    let schedule = Schedule { warm_up: Rounds::fixed(1), ..schedule(Rounds::fixed(2)) };
     carry_out(&mut group, &schedule, &mut mock, &mut |group, step| {
         steps.push((step, group.cases[0].samples.len()));
     });

@@ -8,16 +8,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use indicatif::ProgressBar;
 
 use super::cache::Dropping;
 use super::live::Live;
 use super::plan::{Cache, CasePlan, Cost, GroupPlan};
-use super::progress::Progress;
-use super::schedule::{self, Ended, Rounds, Schedule, Step, WarmUp};
+use super::progress;
+use super::schedule::{self, Ended, Rounds, Schedule, Step, WARM_UP};
 use super::{advice, interrupt, scratch};
 use crate::cli::args::RunArgs;
 use crate::model::case::Group;
-use crate::model::environment::{Environment, Facts};
+use crate::model::comparison::Ratio;
+use crate::model::environment::Environment;
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::{Run, RunState};
 use crate::report;
@@ -29,15 +31,14 @@ const BETWEEN_SAVES: Duration = Duration::from_secs(1);
 /// A folder where a workload creates a file, and the size of that in bytes.
 pub(crate) type Room<'a> = (&'a Path, u64);
 
-/// A run that is being measured.
 pub(crate) struct Session<'a> {
     args: &'a RunArgs,
     file: Option<OutputFile>,
     targets: Vec<PathBuf>,
-    run: Run,
+    pub(crate) run: Run,
     start: Instant,
     dropping: Dropping,
-    progress: Progress,
+    progress: ProgressBar,
     last_saved: Option<Instant>,
     /// Why the last write of the run file failed.
     not_saved: Option<anyhow::Error>,
@@ -56,7 +57,7 @@ impl<'a> Session<'a> {
             start: Instant::now(),
             // A smoke test leaves the page cache of other files alone.
             dropping: if args.smoke { Dropping::ByFile } else { Dropping::find() },
-            progress: Progress::new(!args.quiet),
+            progress: progress::bar(!args.quiet),
             last_saved: None,
             not_saved: None,
         }
@@ -65,15 +66,15 @@ impl<'a> Session<'a> {
     fn schedule(&self, plan: &GroupPlan<'_>) -> Schedule {
         let is_warm = plan.warms_up || plan.cases.iter().all(|case| case.cache == Cache::Warm);
         let rounds = match (self.args.runs, self.args.smoke) {
-            (Some(runs), _) => Rounds::Fixed(runs),
-            (None, true) => Rounds::Fixed(1),
+            (Some(runs), _) => Rounds::fixed(runs),
+            (None, true) => Rounds::fixed(1),
             (None, false) => plan.rounds,
         };
         let warm_up = match self.args.warm_up {
-            Some(rounds) => WarmUp::Fixed(rounds),
-            None if is_warm && !self.args.smoke => WarmUp::Auto,
+            Some(rounds) => Rounds::fixed(rounds),
+            None if is_warm && !self.args.smoke => WARM_UP,
             // Reads from a device have nothing to warm up.
-            None => WarmUp::Fixed(0),
+            None => Rounds::fixed(0),
         };
         Schedule { rounds, warm_up, deadline: self.args.limit_time }
     }
@@ -81,7 +82,7 @@ impl<'a> Session<'a> {
     /// The most samples of each case, including warm-up.
     fn times_max(&self, plan: &GroupPlan<'_>) -> u32 {
         let Schedule { rounds, warm_up, .. } = self.schedule(plan);
-        rounds.max() + warm_up.max()
+        rounds.max + warm_up.max
     }
 
     /// Checks the cost of the plan against the limits, and creates the run file. Returns `false` if the plan
@@ -122,7 +123,8 @@ impl<'a> Session<'a> {
             self.file = Some(OutputFile::create(path, self.args.overwrite)?);
         }
         let limit = self.args.limit_time.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
-        self.progress.start(total.seconds.min(limit));
+        self.progress.set_length(to_ms(total.seconds.min(limit)));
+        self.progress.reset_elapsed();
         Ok(true)
     }
 
@@ -139,8 +141,8 @@ impl<'a> Session<'a> {
         };
         for plan in groups {
             let rounds = match self.schedule(plan).rounds {
-                Rounds::Fixed(rounds) => rounds.to_string(),
-                Rounds::Auto { min, max } => format!("{min} to {max}"),
+                Rounds { min, max } if min == max => max.to_string(),
+                Rounds { min, max } => format!("{min} to {max}"),
             };
             writeln!(out, "{}: {rounds} samples of each case", plan.group.name)?;
             for CasePlan { case, cost, .. } in &plan.cases {
@@ -162,12 +164,12 @@ impl<'a> Session<'a> {
         out.flush()
     }
 
-    /// Measures one group, and keeps it.
     pub(crate) fn measure(&mut self, mut plan: GroupPlan<'_>) -> &Group {
         let schedule = self.schedule(&plan);
-        let samples_s: Vec<f64> = plan.cases.iter().map(|case| case.sample_s()).collect();
+        let samples_ms: Vec<u64> = plan.cases.iter().map(|case| to_ms(case.sample_s())).collect();
         let round_s: f64 = plan.live().map(|case| case.sample_s()).sum();
-        let end_s = self.progress.done_s() + round_s * f64::from(self.times_max(&plan));
+        let group_ms = to_ms(round_s * f64::from(self.times_max(&plan)));
+        let end_ms = self.progress.position() + group_ms;
         let mut group = plan.group;
         group.cases = plan.cases.iter().map(|plan| plan.case.clone()).collect();
         let place = self.run.groups.len();
@@ -181,7 +183,7 @@ impl<'a> Session<'a> {
                     self.progress.set_message(format!("{group}: {case}, {kind} {}", round + 1));
                 }
                 Step::Ended { case } => {
-                    self.progress.set_done_s(self.progress.done_s() + samples_s[case]);
+                    self.progress.inc(samples_ms[case]);
                     self.run.groups[place].cases[case] = group.cases[case].clone();
                     self.save_now_and_then();
                 }
@@ -196,7 +198,7 @@ impl<'a> Session<'a> {
             Ended::Enough | Ended::Unsettled => {}
         }
         // Rounds that were not necessary are done as well.
-        self.progress.set_done_s(end_s);
+        self.progress.set_position(end_ms);
         self.run.groups[place] = group;
         &self.run.groups[place]
     }
@@ -220,7 +222,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether more can be measured.
     pub(crate) fn continues(&self) -> bool {
         self.run.state == RunState::Running && !interrupt::is_interrupted()
     }
@@ -230,33 +231,26 @@ impl<'a> Session<'a> {
         self.run.environment = Environment::capture(targets);
     }
 
-    /// Empties the page cache of `paths`.
     pub(crate) fn drop_pages(&self, paths: &[PathBuf]) -> anyhow::Result<()> {
         self.dropping.drop_pages(paths)
-    }
-
-    pub(crate) fn groups(&self) -> &[Group] {
-        &self.run.groups
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
         self.run.groups.iter().find(|group| group.name == name)
     }
 
-    /// The median of a case.
     pub(crate) fn median(&self, group: &str, case: &str) -> Option<f64> {
         self.group(group)?.median_of(case)
+    }
+
+    /// The ratio of the times of two cases of a group.
+    pub(crate) fn compare(&self, group: &str, a: &str, b: &str) -> Option<Ratio> {
+        self.group(group)?.compare(a, b)
     }
 
     /// The name and the median of the best case of a group.
     pub(crate) fn best(&self, group: &str) -> Option<(String, f64)> {
         self.group(group)?.best().map(|(case, median)| (case.name.clone(), median))
-    }
-
-    /// The facts of the first target.
-    pub(crate) fn facts(&self) -> Facts {
-        let first = self.run.environment.targets.first();
-        first.map_or_else(Facts::new, |target| target.facts.clone())
     }
 
     /// Adds a group that is derived from others.
@@ -274,14 +268,13 @@ impl<'a> Session<'a> {
         self.run.results.insert(name, value);
     }
 
-    /// Adds a conclusion in words.
     pub(crate) fn conclude(&mut self, words: impl Into<String>) {
         self.run.conclusions.push(words.into());
     }
 
     /// Writes and prints the run. Returns whether everything ran that should have.
     pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
-        self.progress.finish();
+        self.progress.finish_and_clear();
         if self.run.state == RunState::Running {
             self.run.state = match interrupt::is_interrupted() {
                 true => RunState::Interrupted,
@@ -299,12 +292,8 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            file.discard_if_empty();
-        }
-    }
+fn to_ms(seconds: f64) -> u64 {
+    (seconds * 1e3) as u64
 }
 
 /// Whether two paths lead to the same file.

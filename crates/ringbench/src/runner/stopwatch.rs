@@ -22,7 +22,6 @@ impl Stopwatch {
         self.start.elapsed()
     }
 
-    /// A sample from the start to now.
     pub(crate) fn sample(&self, bytes: u64, operations: u64) -> Sample {
         self.sample_of(self.elapsed(), bytes, operations)
     }

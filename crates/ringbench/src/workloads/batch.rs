@@ -1,8 +1,8 @@
 //! `ringbench batch`: lookups of many keys at once, as the MultiGet of a database makes them, against a
 //! loop that reads one after another.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use blockring::{BatchReader, Buffer, CacheMode, Config, EngineKind, Extent, HugePages, Source};
@@ -11,10 +11,10 @@ use super::reading::{self, Blocks, MEMORY_BYTES_MAX};
 use super::target::{Target, Workload};
 use crate::cli::args::BatchArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample, latencies};
-use crate::model::units::show_size;
+use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 7 };
+const ROUNDS: Rounds = Rounds { min: 7, max: 9 };
 
 const GROUP: &str = "lookups";
 const LOOP: &str = "a loop of pread";
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &BatchArgs) -> anyhow::Result<bool> {
 }
 
 fn plan<'a>(args: &'a BatchArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
-    let size = show_size(args.record_size);
+    let size = show_size(args.block_size);
     let about =
         format!("Lookups of {size} per second, {}, by the number of keys in a batch.", args.cache);
     let group = Group::new(GROUP, about, Metric::OperationsPerS, Chart::lines("batch", "method"));
@@ -37,7 +37,7 @@ fn plan<'a>(args: &'a BatchArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
             let case = Case::new(format!("{method}, batch of {batch}")).with("method", method);
             case.with("batch", batch).with("cache", args.cache)
         };
-        if u64::from(batch) * u64::from(args.record_size) > MEMORY_BYTES_MAX {
+        if u64::from(batch) * u64::from(args.block_size) > MEMORY_BYTES_MAX {
             plan.add_missing(case("any"), "it would take more than 1 GiB of memory");
             continue;
         }
@@ -67,7 +67,7 @@ impl Lookups<'_> {
     ) -> Result<Sample, Missing> {
         let mut latency = latencies();
         let mut random = fastrand::Rng::with_seed(1);
-        let record_bytes = self.args.record_size;
+        let record_bytes = self.args.block_size;
         let records = Blocks { bytes: self.target.len(), block_bytes: record_bytes };
         let (clock, mut keys) = (Stopwatch::start(), 0);
         while clock.elapsed() < self.time && !interrupt::is_interrupted() {
@@ -98,7 +98,7 @@ impl Lookups<'_> {
     }
 
     fn one_by_one(&self) -> Result<Sample, Missing> {
-        let record_bytes = self.args.record_size;
+        let record_bytes = self.args.block_size;
         if self.args.cache == CacheMode::Direct && !record_bytes.is_multiple_of(4096) {
             return Missing::unavailable("a single direct read must be a multiple of 4096 bytes");
         }
@@ -117,8 +117,7 @@ impl Lookups<'_> {
     }
 
     fn open(&self) -> std::io::Result<File> {
-        let flags = if self.args.cache == CacheMode::Direct { libc::O_DIRECT } else { 0 };
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.target.path())?;
+        let file = reading::open(self.target.path(), self.args.cache == CacheMode::Direct)?;
         // As the library does.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         Ok(file)
@@ -127,11 +126,13 @@ impl Lookups<'_> {
 
 fn conclude(args: &BatchArgs, session: &mut Session<'_>) {
     let largest = args.batches.iter().max().map_or(0, |batch| *batch);
-    let alone = session.median(GROUP, &format!("{LOOP}, batch of {largest}"));
-    if let (Some((best, rate)), Some(alone)) = (session.best(GROUP), alone) {
-        session.result("best_operations_per_s", rate);
-        session.result("loop_operations_per_s", alone);
-        let times = rate / alone;
-        session.conclude(format!("{best}: {times:.1} times as many lookups as {LOOP}"));
+    let alone = format!("{LOOP}, batch of {largest}");
+    let Some((best, rate)) = session.best(GROUP) else { return };
+    session.result("best_operations_per_s", rate);
+    if let Some(rate) = session.median(GROUP, &alone) {
+        session.result("loop_operations_per_s", rate);
+    }
+    if let Some(ratio) = session.compare(GROUP, &best, &alone) {
+        session.conclude(format!("{best}: {}/s; {LOOP} {}", show_scaled(rate), ratio.in_words()));
     }
 }

@@ -17,9 +17,7 @@ use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
 use crate::model::environment::fits_into_memory;
 use crate::runner::process::{self, Pipeline};
 use crate::runner::scratch::Scratch;
-use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, each_file};
-
-const ROUNDS: Rounds = Rounds::Auto { min: 5, max: 15 };
+use crate::runner::{Cache, Cost, GroupPlan, ROUNDS, Session, each_file};
 
 const FIO: &str = "fio, reading only, 512K x 32";
 
@@ -97,7 +95,6 @@ fn find_ringsum(args: &CompareArgs) -> anyhow::Result<PathBuf> {
     )
 }
 
-/// Everything that the cases need.
 struct Comparison<'a> {
     args: &'a CompareArgs,
     input: &'a Input,
@@ -149,10 +146,10 @@ impl<'a> Comparison<'a> {
                 planned.prepare = is_cold.then(|| Box::new(move || load(&programs)) as _);
             }
         }
-        // fio reads only, and only one file.
+        // fio reads only, and only one file. Its own clock leaves out its start.
         if input.list.is_none() && is_cold && self.is_wanted(FIO) {
             let case = Case::new(FIO).with("cache state", name);
-            fio::Job::of(&input.path, input.bytes).add_command_to(&mut plan, case, cache, cost);
+            fio::Job::of(&input.path, input.bytes).add_to(&mut plan, case, cache, cost);
         }
         plan
     }
@@ -182,12 +179,10 @@ fn load(programs: &[String]) {
     }
 }
 
-/// Runs a command once. Its digest must be that of the other programs.
 fn measure(peer: &Peer, digests: &Digests) -> Result<Sample, Missing> {
-    let usage = peer.pipeline.run()?;
-    let sample = usage.sample();
+    let (sample, printed) = peer.pipeline.run()?;
     let Some((algorithm, output)) = peer.digest else { return Ok(sample) };
-    let digest = output.digest(&usage.output);
+    let digest = output.digest(&printed);
     let digest = digest.ok_or_else(|| Missing::Failed("its output has no digest".to_owned()))?;
     let mut digests = digests.borrow_mut();
     let (first, finder) =
@@ -205,16 +200,15 @@ fn conclude(session: &mut Session<'_>) {
     for state in ["cold", "warm"] {
         let Some(ours) = session.median(state, "ringsum") else { continue };
         session.result(&format!("ringsum {state} s"), ours);
-        let mut words = Vec::new();
+        let mut words = vec![format!("{state}: ringsum takes {}", Metric::Seconds.show(ours))];
         for peer in ["b3sum", "b3sum --no-mmap", "xxhsum", "sha256sum", "cat"] {
-            if let Some(theirs) = session.median(state, peer) {
-                words.push(format!("{peer} takes {:.2} times as long", theirs / ours));
-                session.result(&format!("{peer} {state} s"), theirs);
-            }
+            let Some(theirs) = session.median(state, peer) else { continue };
+            session.result(&format!("{peer} {state} s"), theirs);
+            words.push(match session.compare(state, "ringsum", peer) {
+                Some(ratio) => format!("{peer} {}", ratio.in_words()),
+                None => format!("{peer} has too few samples for a comparison"),
+            });
         }
-        if !words.is_empty() {
-            let ours = Metric::Seconds.show(ours);
-            session.conclude(format!("{state}: ringsum takes {ours}; {}", words.join(", ")));
-        }
+        session.conclude(words.join("; "));
     }
 }

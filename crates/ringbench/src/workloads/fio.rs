@@ -52,24 +52,14 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Adds this job to `plan`, measured by fio itself.
+    /// Adds this job to `plan`, or the reason why fio cannot run.
     pub(crate) fn add_to(self, plan: &mut GroupPlan<'a>, case: Case, cache: Cache, cost: Cost) {
-        add(plan, case, cache, cost, move || self.run());
+        match process::find("fio") {
+            None => plan.add_missing(case, "fio is not installed"),
+            Some(_) => _ = plan.add(case, cache, cost, move || self.run()),
+        }
     }
 
-    /// Adds this job to `plan`, measured as a whole command.
-    pub(crate) fn add_command_to(
-        self,
-        plan: &mut GroupPlan<'a>,
-        case: Case,
-        cache: Cache,
-        cost: Cost,
-    ) {
-        let (bytes, pipeline) = (self.io_bytes, self.pipeline());
-        add(plan, case, cache, cost, move || Ok(Sample { bytes, ..pipeline.run()?.sample() }));
-    }
-
-    /// The command.
     fn pipeline(&self) -> Pipeline {
         let rw = if self.random { "randread --norandommap" } else { "read" };
         let memory = if self.huge_pages { "mmaphuge" } else { "mmap" };
@@ -98,25 +88,11 @@ impl<'a> Job<'a> {
 
     fn run(&self) -> Result<Sample, Missing> {
         match self.pipeline().run() {
-            Ok(usage) => Ok(parse(&usage.output)?),
+            Ok((_, output)) => Ok(parse(&output)?),
             // Usually none are reserved.
             Err(error) if self.huge_pages => Err(Missing::Unavailable(format!("{error:#}"))),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Adds a case, or the reason why fio cannot run.
-fn add<'a>(
-    plan: &mut GroupPlan<'a>,
-    case: Case,
-    cache: Cache,
-    cost: Cost,
-    measure: impl FnMut() -> Result<Sample, Missing> + 'a,
-) {
-    match process::find("fio") {
-        None => plan.add_missing(case, "fio is not installed"),
-        Some(_) => _ = plan.add(case, cache, cost, measure),
     }
 }
 

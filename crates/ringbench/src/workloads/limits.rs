@@ -1,7 +1,11 @@
-//! `ringbench limits`: the limits of reading, of hashing in memory, and of copying out of the page cache;
-//! which of them bounds ringsum, and how close it comes.
+//! `ringbench limits`: the limits of reading, of hashing in memory, of copying out of the page cache and of
+//! pipes; what they predict for ringsum, and how close it comes.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -9,14 +13,18 @@ use blockring::{
     CacheMode, Config, EngineKind, HugePages, Order, Plan, RunOptions, Source, Tuning,
 };
 
-use super::fio;
+use super::pipe_ends::write_all;
 use super::reading::{self, Until};
 use super::target::{BYTES_MIN, Target, Workload};
+use super::{fio, pipe};
 use crate::cli::args::LimitsArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+use crate::model::comparison::SAMPLES_MIN;
 use crate::model::environment::{self, available_bytes, fits_into_memory};
+use crate::model::prediction::{Prediction, in_turn};
+use crate::model::summary::Summary;
 use crate::model::units::{show_scaled, show_size};
-use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt, together};
+use crate::runner::{Cache, Cost, GroupPlan, ROUNDS, Session, Stopwatch, interrupt, together};
 
 /// Blocks and depths that were best, or nearly so, on the machines measured so far.
 const SHAPES: [(u32, u32); 5] =
@@ -29,12 +37,20 @@ const FIO_SHAPE: (u32, u32) = (512 << 10, 32);
 const FIO_PAGES: [(&str, HugePages); 2] =
     [("pages of 4 KiB", HugePages::Off), ("reserved huge pages", HugePages::Hugetlb)];
 
-const ROUNDS: Rounds = Rounds::Auto { min: 5, max: 15 };
-
 const READING: &str = "reading";
 const HASHING: &str = "hashing in memory";
 const COPYING: &str = "copying out of the page cache";
 const TOGETHER: &str = "reading and hashing";
+const PIPE: &str = "through a pipe";
+const HASHED: &str = "BLAKE3";
+const COPIED: &str = "copied";
+const MAPPED: &str = "mapped";
+const COLD: &str = "ringsum, cold";
+const WARM: &str = "ringsum, warm";
+const WARM_COPY: &str = "ringsum, warm, copied";
+const WARM_MAPPING: &str = "ringsum, warm, mapped";
+const PIPE_ALONE: &str = "write and read";
+const PIPE_HASHED: &str = "ringsum";
 const LOOP: &str = "the loop itself";
 
 pub(crate) fn run(args: &LimitsArgs) -> anyhow::Result<bool> {
@@ -51,6 +67,7 @@ fn plan<'a>(args: &'a LimitsArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
         hashing_group(smoke),
         copying_group(target, bytes, smoke),
         together_group(target, bytes),
+        pipe_group(bytes, smoke),
         loop_group(target, smoke),
     ]
 }
@@ -121,6 +138,10 @@ fn powers_up_to(max: u32) -> Vec<u32> {
     powers.take_while(|n| *n < max).chain([max]).collect()
 }
 
+fn threads_name(threads: u32, method: &str) -> String {
+    format!("{method}, {threads} threads")
+}
+
 /// A group whose cases are numbers of threads.
 fn by_threads<'a>(name: &str, about: &str, target: Option<&Target>) -> GroupPlan<'a> {
     let group = Group::new(name, about, Metric::BytesPerS, Chart::lines("threads", "method"));
@@ -129,7 +150,7 @@ fn by_threads<'a>(name: &str, about: &str, target: Option<&Target>) -> GroupPlan
 }
 
 fn threads_case(threads: u32, method: &str) -> Case {
-    Case::new(format!("{threads} threads")).with("threads", threads).with("method", method)
+    Case::new(threads_name(threads, method)).with("threads", threads).with("method", method)
 }
 
 fn hashing_group(smoke: bool) -> GroupPlan<'static> {
@@ -140,7 +161,7 @@ fn hashing_group(smoke: bool) -> GroupPlan<'static> {
     let (bytes, time_ms) = if smoke { (1 << 20, 5) } else { (128 << 20, 400) };
     for threads in thread_counts() {
         let hash = move || hash(threads, bytes, Duration::from_millis(time_ms));
-        plan.add(threads_case(threads, "BLAKE3"), Cache::Any, Cost::memory(0.8), hash);
+        plan.add(threads_case(threads, HASHED), Cache::Any, Cost::memory(0.8), hash);
     }
     plan
 }
@@ -171,20 +192,31 @@ fn hash(threads: u32, bytes: usize, time: Duration) -> Result<Sample, Missing> {
 const COPYING_S_MIN: f64 = 0.2;
 
 fn copying_group(target: &Target, bytes: u64, smoke: bool) -> GroupPlan<'_> {
-    let about = "The rate at which pread copies blocks of 256 KiB out of the page cache, by the number of \
-                 threads.";
+    let about = "The rate at which blocks of 256 KiB come out of the page cache, copied (pread) or mapped, with \
+                 a byte of each page read, by the number of threads.";
     let mut plan = by_threads(COPYING, about, Some(target));
     let bytes = bytes.min(if smoke { 1 << 20 } else { 256 << 20 });
-    for threads in thread_counts() {
-        let case = threads_case(threads, "pread").with("cache state", "warm");
-        let config = reading::config(EngineKind::Pread, CacheMode::Buffered, 256 << 10, 1);
-        let config = config.with(|config| config.io.workers = Some(threads - 1));
-        let read = move || reading::from_start(target.path(), &config, Until::bytes(bytes));
-        let fill = read.clone();
-        let cost = Cost { read_bytes: bytes, ..Cost::memory(0.5) };
-        let copying = plan.add(case, Cache::Any, cost, move || copy(&read, smoke));
-        // An error appears when it is measured.
-        copying.prepare = Some(Box::new(move || _ = fill()));
+    for (name, engine) in [(COPIED, EngineKind::Pread), (MAPPED, EngineKind::Mmap)] {
+        for threads in thread_counts() {
+            let case = threads_case(threads, name).with("cache state", "warm");
+            let config = reading::config(None, CacheMode::Buffered, 256 << 10, 1);
+            let config = config.with(|config| config.io.workers = Some(threads - 1));
+            // A mapping has no cost before its pages are touched.
+            let touch = |block: &[u8]| {
+                block.iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
+            };
+            let run = RunOptions::default();
+            let until = Until::bytes(bytes);
+            let read = move || {
+                let config = of_engine(config.clone(), engine)?;
+                reading::consume(target.path(), &config, &run, until, &touch)
+            };
+            let fill = read.clone();
+            let cost = Cost { read_bytes: bytes, ..Cost::memory(0.5) };
+            let copying = plan.add(case, Cache::Any, cost, move || copy(&read, smoke));
+            // An error appears when it is measured.
+            copying.prepare = Some(Box::new(move || _ = fill()));
+        }
     }
     plan
 }
@@ -210,25 +242,73 @@ fn together_group(target: &Target, bytes: u64) -> GroupPlan<'_> {
     let cache = target.cold_mode();
     // If it is not available, ringsum chooses.
     let direct = Some(cache).filter(|cache| *cache == CacheMode::Direct);
-    let hash = move |cache| move || hash_start(target.path(), bytes, cache, None);
-    let cold = Case::new("ringsum, cold").with("cache state", "cold");
-    plan.add(cold, reading::cold(cache), Cost::read(bytes), hash(direct));
-    let warm = Case::new("ringsum, warm").with("cache state", "warm");
-    match bytes == target.len() && fits_into_memory(bytes) {
-        true => _ = plan.add(warm, Cache::Warm, Cost::read(bytes), hash(None)),
-        false => plan.add_missing(warm, "the file does not fit into half of the available memory"),
+    let hash = move |engine, cache| move || hash_start(target.path(), bytes, (engine, cache), None);
+    let cold = Case::new(COLD).with("cache state", "cold");
+    plan.add(cold, reading::cold(cache), Cost::read(bytes), hash(None, direct));
+    for (name, engine) in
+        [(WARM, None), (WARM_COPY, Some(EngineKind::Pread)), (WARM_MAPPING, Some(EngineKind::Mmap))]
+    {
+        let warm = Case::new(name).with("cache state", "warm");
+        match bytes == target.len() && fits_into_memory(bytes) {
+            true => _ = plan.add(warm, Cache::Warm, Cost::read(bytes), hash(engine, None)),
+            false => {
+                plan.add_missing(warm, "the file does not fit into half of the available memory");
+            }
+        }
     }
     plan
+}
+
+/// A configuration with an engine, of which a mapping needs a permission.
+fn of_engine(config: Config, engine: EngineKind) -> io::Result<Config> {
+    match engine {
+        EngineKind::Mmap => reading::mapped(config),
+        _ => Ok(config.with(|config| config.io.engine = Some(engine))),
+    }
+}
+
+/// Bytes that go through a pipe in one sample: 0.1 s and more.
+const PIPE_BYTES: u64 = 512 << 20;
+
+fn pipe_group(bytes: u64, smoke: bool) -> GroupPlan<'static> {
+    let about = "The rate of a pipe from one thread to another (write and read), and of ringsum at its end.";
+    let group = Group::new(PIPE, about, Metric::BytesPerS, Chart::Bars);
+    let mut plan = GroupPlan { warms_up: true, ..GroupPlan::new(group, &[], ROUNDS) };
+    let (bytes, time_ms) = if smoke { (1 << 20, 3) } else { (bytes.min(PIPE_BYTES), 200) };
+    let alone = move || pipe::write_and_read(Duration::from_millis(time_ms));
+    plan.add(Case::new(PIPE_ALONE), Cache::Any, Cost::memory(0.3), alone);
+    plan.add(Case::new(PIPE_HASHED), Cache::Any, Cost::memory(0.3), move || hash_pipe(bytes));
+    plan
+}
+
+fn hash_pipe(bytes: u64) -> Result<Sample, Missing> {
+    let (reader, writer) = io::pipe()?;
+    let block: Vec<u8> = (0..256 << 10).map(|i| (i % 251) as u8).collect();
+    let source = Source::from_file(File::from(OwnedFd::from(reader)), "a pipe")?;
+    let clock = Stopwatch::start();
+    let digests = thread::scope(|scope| {
+        // The reader reports what is wrong with the pipe.
+        scope.spawn(move || {
+            (0..bytes / block.len() as u64).try_for_each(|_| write_all(&writer, &block))
+        });
+        ringsum::digest_source(&source, &ringsum::Options::default())
+    });
+    digests.map_err(anyhow::Error::from)?;
+    Ok(clock.sample(bytes, 1))
 }
 
 /// Hashes a file as `ringsum` does; of a longer one, the largest power of two up to `bytes_max`.
 pub(crate) fn hash_start(
     path: &Path,
     bytes_max: u64,
-    cache: Option<CacheMode>,
+    (engine, cache): (Option<EngineKind>, Option<CacheMode>),
     tuning: Option<Tuning>,
 ) -> Result<Sample, Missing> {
     let config = Config::default().with(|config| config.io.cache = cache);
+    let config = match engine {
+        Some(engine) => of_engine(config, engine)?,
+        None => config,
+    };
     let options = ringsum::Options { config, ..ringsum::Options::default() };
     let source = Source::open(path)?;
     let len = source.len().unwrap_or(0);
@@ -264,27 +344,88 @@ fn loop_group(target: &Target, smoke: bool) -> GroupPlan<'_> {
     plan
 }
 
+/// The best rates of parts of the work, in bytes per second.
+struct Rates {
+    /// Of the best shape.
+    read: Option<(String, f64)>,
+    /// Processor time of reading, in seconds per byte.
+    read_cpu_s: f64,
+    /// On all processors.
+    hash: Option<f64>,
+    copy: Option<f64>,
+    map: Option<f64>,
+    pipe: Option<f64>,
+}
+
+impl Rates {
+    fn of(session: &Session<'_>) -> Rates {
+        let all = *thread_counts().last().unwrap_or(&1);
+        let of = |group: &str, case: &str| sustained(session.group(group)?, case);
+        let reading = session.group(READING);
+        let ours =
+            reading.into_iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
+        let ours = ours.filter(|(_, case)| case.name.starts_with("ours"));
+        let rates = ours.filter_map(|(group, case)| Some((case, sustained(group, &case.name)?)));
+        let best = rates.max_by(|a, b| a.1.total_cmp(&b.1));
+        let cpu_s = |case: &Case| case.median_of(|it| Some(it.cpu_s? / it.bytes.max(1) as f64));
+        Rates {
+            read: best.map(|(case, rate)| (case.name.clone(), rate)),
+            read_cpu_s: best.and_then(|(case, _)| cpu_s(case)).unwrap_or(0.0),
+            hash: of(HASHING, &threads_name(all, HASHED)),
+            copy: of(COPYING, &threads_name(all, COPIED)),
+            map: of(COPYING, &threads_name(all, MAPPED)),
+            pipe: of(PIPE, PIPE_ALONE),
+        }
+    }
+
+    /// The rates that bound each case of ringsum.
+    fn terms(&self, case: &str) -> Option<Vec<(&'static str, f64)>> {
+        let cores = f64::from(environment::processors());
+        let hash = self.hash?;
+        Some(match case {
+            COLD => vec![
+                ("reading", self.read.as_ref()?.1),
+                ("hashing", hash),
+                // All of them hash, and reading takes processor time from them.
+                (
+                    "reading and hashing on the same processors",
+                    in_turn(cores / self.read_cpu_s, hash),
+                ),
+            ],
+            WARM_COPY => vec![("copying and hashing each byte", in_turn(self.copy?, hash))],
+            WARM_MAPPING => vec![("faults of a mapping and hashing", in_turn(self.map?, hash))],
+            _ => vec![
+                ("the pipe", self.pipe?),
+                ("the pipe's two ends and hashing on the same processors", {
+                    in_turn(self.pipe? * cores / 2.0, hash)
+                }),
+            ],
+        })
+    }
+}
+
+/// The rate that the best tenth of the samples of a case reach.
+fn sustained(group: &Group, case: &str) -> Option<f64> {
+    Summary::sustained(&group.values(group.case(case)?))
+}
+
 fn conclude(_args: &LimitsArgs, session: &mut Session<'_>) {
-    let reading = best_of_ours(session);
-    let (hashing, copying) = (session.best(HASHING), session.best(COPYING));
-    let cold = session.median(TOGETHER, "ringsum, cold");
-    let warm = session.median(TOGETHER, "ringsum, warm");
-    let pair = |(pages, _): &(&'static str, HugePages)| {
-        let of = |program| session.median(READING, &fio_case(program, pages));
-        Some((*pages, of("ours")?, of("fio")?))
+    let rates = Rates::of(session);
+    let pages = |(pages, _): &(&'static str, HugePages)| {
+        session.median(READING, &fio_case("fio", pages)).map(|fio| (*pages, fio))
     };
     // Reserved huge pages, if there are any: they do not slow the device down.
-    let pair = FIO_PAGES.iter().rev().find_map(pair);
-    let value = |best: &Option<(String, f64)>| best.as_ref().map(|(_, value)| *value);
+    let fio = FIO_PAGES.iter().rev().find_map(pages);
     let numbers = [
-        ("read_bytes_per_s", value(&reading)),
-        ("hash_bytes_per_s", value(&hashing)),
-        ("hash_1_thread_bytes_per_s", session.median(HASHING, "1 threads")),
-        ("copy_bytes_per_s", value(&copying)),
-        ("ringsum_cold_bytes_per_s", cold),
-        ("ringsum_warm_bytes_per_s", warm),
-        ("fio_bytes_per_s", pair.map(|(.., fio)| fio)),
-        ("ours_as_fio_bytes_per_s", pair.map(|(_, ours, _)| ours)),
+        ("read_bytes_per_s", rates.read.as_ref().map(|(_, rate)| *rate)),
+        ("hash_bytes_per_s", rates.hash),
+        ("hash_1_thread_bytes_per_s", session.median(HASHING, &threads_name(1, HASHED))),
+        ("copy_bytes_per_s", rates.copy),
+        ("map_bytes_per_s", rates.map),
+        ("pipe_bytes_per_s", rates.pipe),
+        ("ringsum_cold_bytes_per_s", session.median(TOGETHER, COLD)),
+        ("ringsum_warm_bytes_per_s", session.median(TOGETHER, WARM)),
+        ("fio_bytes_per_s", fio.map(|(_, fio)| fio)),
         ("loop_ns_per_block", session.median(LOOP, "any order")),
     ];
     for (name, value) in numbers {
@@ -292,67 +433,52 @@ fn conclude(_args: &LimitsArgs, session: &mut Session<'_>) {
             session.result(name, value);
         }
     }
-    if let (Some((shape, read)), Some((_, hash))) = (reading, hashing) {
-        session.conclude(cold_limit(&shape, read, hash, cold));
-        if let Some((_, copy)) = copying {
-            session.conclude(warm_limit(hash, copy, warm));
+    let mut is_enough = true;
+    for (group, case) in
+        [(TOGETHER, COLD), (TOGETHER, WARM_COPY), (TOGETHER, WARM_MAPPING), (PIPE, PIPE_HASHED)]
+    {
+        let count =
+            session.group(group).and_then(|group| Some(group.values(group.case(case)?).len()));
+        let measured = session.median(group, case).zip(rates.terms(case));
+        is_enough &= count.is_none_or(|count| count == 0 || count >= SAMPLES_MIN);
+        if let Some((measured_bytes_per_s, terms)) = measured.filter(|_| is_enough) {
+            let terms = terms.into_iter().map(|(name, rate)| (name.to_owned(), rate)).collect();
+            let name = if group == PIPE { "ringsum, from a pipe" } else { case }.to_owned();
+            session.run.predictions.push(Prediction { name, measured_bytes_per_s, terms });
         }
     }
-    if let Some((pages, ours, fio)) = pair {
+    if !is_enough {
+        session.run.predictions.clear();
+        session
+            .conclude(format!("too few samples for conclusions: they need {SAMPLES_MIN} rounds"));
+        return;
+    }
+    for prediction in session.run.predictions.clone() {
+        session.conclude(prediction.show());
+    }
+    if let Some(ratio) = session.compare(TOGETHER, WARM_COPY, WARM_MAPPING) {
+        session.conclude(format!("warm, compared with a copy, a mapping {}", ratio.in_words()));
+    }
+    if let Some((shape, read)) = &rates.read {
+        let hash = rates.hash.map_or(String::new(), |hash| {
+            format!(", hashing on all processors {}B/s", show_scaled(hash))
+        });
         session.conclude(format!(
-            "with the same settings ({}, {pages}) fio reads {}B/s and ringbench {}B/s: {:+.1} %",
-            shape_name(FIO_SHAPE),
-            show_scaled(fio),
-            show_scaled(ours),
-            (ours / fio - 1.0) * 100.0
+            "the limits: reading {}B/s ({shape}){hash} (the rate that the best tenth of the samples reach)",
+            show_scaled(*read)
         ));
     }
-}
-
-/// The fastest case of reading that is not fio's.
-fn best_of_ours(session: &Session<'_>) -> Option<(String, f64)> {
-    let mut group = session.group(READING)?.clone();
-    group.cases.retain(|case| case.name.starts_with("ours"));
-    group.best().map(|(case, rate)| (case.name.clone(), rate))
-}
-
-/// The part of a limit that ringsum reaches, in words. (A little more than all of it is noise.)
-fn reached(ringsum: Option<f64>, limit: f64) -> String {
-    let Some(percent) = ringsum.map(|ringsum| ringsum / limit * 100.0) else {
-        return String::new();
-    };
-    let changed =
-        if percent > 103.0 { ", so the speed changed meanwhile: measure again" } else { "" };
-    format!("; ringsum reaches {percent:.0} % of that{changed}")
-}
-
-/// The lower limit of reading and hashing, in words.
-fn cold_limit(shape: &str, read: f64, hash: f64, ringsum: Option<f64>) -> String {
-    let (limit, what) = match read < hash {
-        true => (read, "the device"),
-        false => (hash, "hashing"),
-    };
-    format!(
-        "cold, the limit is {what}: reading is at most {}B/s ({shape}), and hashing on all processors {}B/s{}",
-        show_scaled(read),
-        show_scaled(hash),
-        reached(ringsum, limit)
-    )
-}
-
-/// The limit of hashing out of the page cache, in words.
-fn warm_limit(hash: f64, copy: f64, ringsum: Option<f64>) -> String {
-    let copying = match copy < hash {
-        true => "an engine that copies is slower",
-        false => "an engine that copies is not bound by it",
-    };
-    format!(
-        "warm, the limit is hashing, {}B/s{}: a mapping is hashed without a copy. Copying alone reaches \
-         {}B/s: {copying}",
-        show_scaled(hash),
-        reached(ringsum, hash),
-        show_scaled(copy)
-    )
+    if let Some((pages, fio)) = fio
+        && let Some(ratio) =
+            session.compare(READING, &fio_case("ours", pages), &fio_case("fio", pages))
+    {
+        let shape = shape_name(FIO_SHAPE);
+        session.conclude(format!(
+            "with the same settings ({shape}, {pages}) fio reads {}B/s and {}",
+            show_scaled(fio),
+            ratio.in_words()
+        ));
+    }
 }
 
 #[cfg(test)]
@@ -360,18 +486,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lower_limit_is_the_limit() {
-        let slow = cold_limit("512K x 16", 5e8, 1e10, Some(4e8));
-        assert!(slow.starts_with("cold, the limit is the device"), "{slow}");
-        assert!(
-            slow.contains("500 MB/s") && slow.ends_with("ringsum reaches 80 % of that"),
-            "{slow}"
-        );
-        let fast = cold_limit("512K x 16", 2e10, 1e10, None);
-        assert!(fast.starts_with("cold, the limit is hashing"), "{fast}");
-        let copied = warm_limit(1e10, 5e9, Some(9e9));
-        assert!(copied.contains("reaches 90 %") && copied.contains("is slower"), "{copied}");
-        assert!(warm_limit(1e10, 2e10, None).contains("is not bound by it"));
+    fn what_the_same_processors_do_adds_up() {
+        let cores = f64::from(environment::processors());
+        let rates = Rates {
+            read: Some(("512K x 16".to_owned(), 4e9)),
+            read_cpu_s: cores / 1e10,
+            hash: Some(1e10),
+            copy: Some(1e10),
+            map: Some(4e10),
+            pipe: Some(2e9),
+        };
+        let lowest = |case| {
+            let terms = rates.terms(case).unwrap().into_iter();
+            terms.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
+        };
+        assert_eq!(lowest(COLD), ("reading", 4e9));
+        assert_eq!(lowest(WARM_COPY).1.round(), 5e9);
+        assert_eq!(lowest(WARM_MAPPING).1.round(), 8e9);
+        assert!(lowest(PIPE_HASHED).1 <= 2e9);
+        let busy = Rates { read_cpu_s: cores / 2e9, ..rates };
+        let terms = busy.terms(COLD).unwrap();
+        assert!(terms[2].1 < 2e9 && terms[2].0.contains("same processors"), "{terms:?}");
     }
 
     #[test]

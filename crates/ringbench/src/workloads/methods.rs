@@ -2,10 +2,10 @@
 //! exist to be measured against them.
 #![allow(unsafe_code)]
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use blockring::{Buffer, HugePages, Source, Wait};
@@ -14,7 +14,7 @@ use rustix::io::ReadWriteFlags;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size};
 
 use super::pipe_ends::splice_some;
-use super::reading::{MEMORY_BYTES_MAX, Until};
+use super::reading::{self, MEMORY_BYTES_MAX, Until};
 use crate::model::case::{Missing, Sample};
 use crate::model::environment::fits_into_memory;
 use crate::runner::{Stopwatch, interrupt};
@@ -30,8 +30,6 @@ pub(crate) enum Method {
     Readv,
     Preadv,
     Preadv2,
-    /// POSIX AIO, which the C library implements with threads.
-    Aio,
     /// From the file into a pipe, and out of it into `/dev/null`: no process sees the bytes.
     Splice,
     /// io_uring with a new buffer for each request, which is freed when the request has ended.
@@ -43,13 +41,12 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    pub(crate) const ALL: [(Method, &str); 10] = [
+    pub(crate) const ALL: [(Method, &str); 9] = [
         (Method::Read, "read"),
         (Method::Pread, "pread"),
         (Method::Readv, "readv"),
         (Method::Preadv, "preadv"),
         (Method::Preadv2, "preadv2"),
-        (Method::Aio, "POSIX AIO"),
         (Method::Splice, "splice"),
         (Method::BuffersFreed, "io_uring, a buffer each, freed"),
         (Method::BuffersKept, "io_uring, a buffer each, kept"),
@@ -78,8 +75,7 @@ pub(crate) fn read(
     block_bytes: u32,
     until: Until,
 ) -> Result<Sample, Missing> {
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = reading::open(path, direct)?;
     // (The metadata of a device has no length.)
     let end = Source::open(path)?.len().unwrap_or(0).min(until.bytes);
     let keeps_all = matches!(method, Method::OneBuffer | Method::BuffersKept);
@@ -91,7 +87,6 @@ pub(crate) fn read(
     let clock = Stopwatch::start();
     let mut reading = Reading { method, file, block_bytes, end, until, clock, bytes: 0, blocks: 0 };
     match method {
-        Method::Aio => reading.aio()?,
         Method::Splice => reading
             .splice()
             .map_err(|e| Missing::unsupported("splice, through a pipe that holds a block", &e))?,
@@ -148,7 +143,7 @@ impl Reading {
 
     fn splice(&mut self) -> io::Result<()> {
         let (reader, writer) = io::pipe()?;
-        let null = OpenOptions::new().write(true).open("/dev/null")?;
+        let null = File::options().write(true).open("/dev/null")?;
         let block = self.block_bytes as usize;
         // A smaller pipe would split the blocks.
         fcntl_setpipe_size(&writer, block.max(4096))?;
@@ -162,34 +157,6 @@ impl Reading {
             self.count(moved);
             while moved > 0 {
                 moved -= splice_some(&reader, &null, moved, Wait::Sleep)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn aio(&mut self) -> io::Result<()> {
-        let request = |_| AioRequest::new(&self.file, self.buffer()?);
-        let mut requests = (0..DEPTH).map(request).collect::<io::Result<Vec<_>>>()?;
-        let mut offsets = (0..).step_by(self.block_bytes as usize);
-        for (request, offset) in requests.iter_mut().zip(offsets.by_ref()) {
-            request.submit(offset)?;
-        }
-        // In the order of submission.
-        for (turn, offset) in (0..requests.len()).cycle().zip(offsets) {
-            let read = requests[turn].wait()?;
-            if read == 0 {
-                break;
-            }
-            self.count(read);
-            if !self.continues() {
-                break;
-            }
-            requests[turn].submit(offset)?;
-        }
-        for request in &mut requests {
-            match request.wait()? {
-                0 => {}
-                read => self.count(read),
             }
         }
         Ok(())
@@ -258,72 +225,6 @@ impl Reading {
                 }
             }
         }
-    }
-}
-
-/// A request of POSIX AIO. Dropping it waits for its end.
-struct AioRequest {
-    /// Owned. While the request is in flight, the C library writes to this and to the buffer, and no
-    /// reference to either may exist.
-    control: *mut libc::aiocb,
-    _buffer: Buffer,
-    _file: File,
-    in_flight: bool,
-}
-
-impl AioRequest {
-    fn new(file: &File, mut buffer: Buffer) -> io::Result<AioRequest> {
-        // The C library carries out the requests of one descriptor one after another: each has its own.
-        let file = file.try_clone()?;
-        // SAFETY: all of the structure may be zero.
-        let mut control: Box<libc::aiocb> = Box::new(unsafe { std::mem::zeroed() });
-        control.aio_fildes = file.as_raw_fd();
-        control.aio_buf = buffer.as_mut_ptr().cast();
-        control.aio_nbytes = buffer.len();
-        let control = Box::into_raw(control);
-        Ok(AioRequest { control, _buffer: buffer, _file: file, in_flight: false })
-    }
-
-    fn submit(&mut self, offset: i64) -> io::Result<()> {
-        // SAFETY: the request is not in flight; all that it uses lives until it is waited for.
-        let result = unsafe {
-            (*self.control).aio_offset = offset;
-            libc::aio_read(self.control)
-        };
-        self.in_flight = result == 0;
-        if self.in_flight { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// Waits for its end. Returns 0 at the end of the file, and if it is not in flight.
-    fn wait(&mut self) -> io::Result<usize> {
-        let list = [self.control.cast_const()];
-        while self.in_flight {
-            // SAFETY: the request was submitted, and lives.
-            match unsafe { libc::aio_error(self.control) } {
-                libc::EINPROGRESS => {
-                    // SAFETY: as above; there is no timeout.
-                    let _ = unsafe { libc::aio_suspend(list.as_ptr(), 1, std::ptr::null()) };
-                }
-                error => {
-                    self.in_flight = false;
-                    // SAFETY: it has ended, and this is called once.
-                    let read = unsafe { libc::aio_return(self.control) };
-                    return match error {
-                        0 => Ok(read as usize),
-                        error => Err(io::Error::from_raw_os_error(error)),
-                    };
-                }
-            }
-        }
-        Ok(0)
-    }
-}
-
-impl Drop for AioRequest {
-    fn drop(&mut self) {
-        let _ = self.wait();
-        // SAFETY: it came from a box, and the C library no longer uses it.
-        drop(unsafe { Box::from_raw(self.control) });
     }
 }
 

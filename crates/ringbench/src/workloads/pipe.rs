@@ -18,7 +18,7 @@ use crate::model::environment;
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, Stopwatch, interrupt, together};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 7 };
+const ROUNDS: Rounds = Rounds { min: 7, max: 9 };
 
 const TECHNIQUES: &str = "techniques";
 
@@ -98,6 +98,11 @@ fn techniques() -> [(&'static str, Transfer); 5] {
     ]
 }
 
+/// The usual technique.
+pub(super) fn write_and_read(time: Duration) -> Result<Sample, Missing> {
+    PLAIN.measure(time)
+}
+
 fn plan(args: &PipeArgs) -> Vec<GroupPlan<'static>> {
     let one = Transfer { input: Input::VmspliceOne, ..PLAIN };
     let spliced = Transfer { output: Output::Splice, ..one };
@@ -146,7 +151,7 @@ fn sizes_group(args: &PipeArgs, name: &str, transfer: Transfer) -> GroupPlan<'st
     );
     let mut plan = GroupPlan::new(group, &[], ROUNDS);
     for &pipe_bytes in &args.pipe_sizes {
-        for &buffer_bytes in &args.buffer_sizes {
+        for &buffer_bytes in &args.block_sizes {
             let (pipe, buffer) = (show_size(pipe_bytes), show_size(buffer_bytes));
             let case = Case::new(format!("pipe of {pipe}, buffer of {buffer}"));
             add(&mut plan, args, case, Transfer { pipe_bytes, buffer_bytes, ..transfer });
@@ -186,7 +191,6 @@ const LOOK_BYTES: u64 = 1 << 20;
 const LOOK_CALLS: u64 = 256;
 
 impl Transfer {
-    /// Moves bytes for this long.
     fn measure(self, time: Duration) -> Result<Sample, Missing> {
         let (reader, writer) = io::pipe()?;
         if let Err(error) = fcntl_setpipe_size(&writer, self.pipe_bytes as usize) {
@@ -299,7 +303,6 @@ impl Transfer {
     }
 }
 
-/// An end of a pipe.
 enum End {
     Reader(PipeReader),
     Writer(PipeWriter),
@@ -352,21 +355,21 @@ fn register(len: u32, pages: HugePages) -> Result<Sample, Missing> {
 fn conclude(session: &mut Session<'_>) {
     let Some(group) = session.group(TECHNIQUES).cloned() else { return };
     let best_of = |technique: &str| {
-        let cases = group.cases.iter().filter(|case| case.parameters["technique"] == technique);
-        cases.filter_map(|case| group.median(case)).reduce(f64::max)
+        let mut of_it = group.clone();
+        of_it.cases.retain(|case| case.parameters["technique"] == technique);
+        of_it.best().map(|(case, rate)| (case.name.clone(), rate))
     };
     for (name, _) in techniques() {
-        if let Some(rate) = best_of(name) {
+        if let Some((_, rate)) = best_of(name) {
             session.result(&format!("{name} bytes per s"), rate);
         }
     }
-    if let Some((usual, (best, rate))) = best_of(techniques()[0].0).zip(group.best()) {
-        session.conclude(format!(
-            "{}: {}B/s, {:.0} times the best rate of write and read",
-            best.name,
-            show_scaled(rate),
-            rate / usual
-        ));
+    let Some(((usual, _), (best, rate))) = best_of(techniques()[0].0).zip(group.best()) else {
+        return;
+    };
+    if let Some(ratio) = group.compare(&best.name, &usual) {
+        let (best, rate) = (&best.name, show_scaled(rate));
+        session.conclude(format!("{best}: {rate}B/s; {usual} {}", ratio.in_words()));
     }
 }
 

@@ -39,10 +39,6 @@ pub struct DoubleBuffer<P> {
 
 impl<P: AsFd> DoubleBuffer<P> {
     /// Allocates twice the present size of `pipe`.
-    ///
-    /// # Errors
-    ///
-    /// It is not a pipe, or the system refuses the memory.
     pub fn new(pipe: P, pages: HugePages) -> io::Result<DoubleBuffer<P>> {
         let half_bytes = fcntl_getpipe_size(&pipe)?.next_multiple_of(rustix::param::page_size());
         let len = u32::try_from(2 * half_bytes).map_err(|_| Errno::OVERFLOW)?;
@@ -57,10 +53,6 @@ impl<P: AsFd> DoubleBuffer<P> {
 
     /// Returns the half to fill, as soon as nothing of it is in the pipe; it still has its old content.
     /// Waiting takes 1 ms at a time, and is only necessary if less than a half was sent since.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's error; `BrokenPipe` if the pipe has no reader any more.
     pub fn to_fill(&mut self) -> io::Result<&mut [u8]> {
         if self.sent[self.half] > 0 {
             // Halves as large as the pipe push each other out. This does not rely on sizes: bytes that
@@ -80,10 +72,6 @@ impl<P: AsFd> DoubleBuffer<P> {
 
     /// Sends the first `len` bytes of the half, waiting for room. The other half is to be filled next.
     ///
-    /// # Errors
-    ///
-    /// The kernel's error; `BrokenPipe` if the pipe has no reader any more.
-    ///
     /// # Panics
     ///
     /// If `len` is more than a half.
@@ -100,10 +88,6 @@ impl<P: AsFd> DoubleBuffer<P> {
 }
 
 /// Sends all of `bytes` into a pipe by reference (`vmsplice`), waiting for room.
-///
-/// # Errors
-///
-/// The kernel's error; `BrokenPipe` if the pipe has no reader any more.
 ///
 /// # Safety
 ///
@@ -122,10 +106,6 @@ pub(super) unsafe fn lend(pipe: impl AsFd, mut bytes: &[u8], wait: Wait) -> io::
 }
 
 /// Copies all of `bytes` into a pipe (`write`).
-///
-/// # Errors
-///
-/// The kernel's error; `BrokenPipe` if the pipe has no reader any more.
 pub fn write_all(pipe: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&pipe, bytes) {
@@ -138,10 +118,6 @@ pub fn write_all(pipe: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Copies whatever is in a pipe into `buffer` (`read`), waiting for some. Returns 0 at the end.
-///
-/// # Errors
-///
-/// The kernel's error.
 pub fn read_some(pipe: impl AsFd, buffer: &mut [u8], wait: Wait) -> io::Result<usize> {
     let read = |buffer: &mut [u8]| match wait {
         Wait::Sleep => rustix::io::read(&pipe, buffer),
@@ -165,10 +141,6 @@ pub fn read_some(pipe: impl AsFd, buffer: &mut [u8], wait: Wait) -> io::Result<u
 
 /// Moves up to `len` bytes out of a pipe into `to` without a copy (`splice`), waiting for some: into
 /// `/dev/null`, a file, a socket or another pipe. Returns 0 at the end.
-///
-/// # Errors
-///
-/// The kernel's error; `InvalidInput` if `to` does not support it.
 pub fn splice_some(pipe: impl AsFd, to: impl AsFd, len: usize, wait: Wait) -> io::Result<usize> {
     let flags = match wait {
         Wait::Sleep => SpliceFlags::MOVE,

@@ -19,7 +19,7 @@ use crate::model::units::{show_scaled, show_size};
 use crate::runner::scratch::Scratch;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, interrupt, together};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 5 };
+const ROUNDS: Rounds = Rounds { min: 7, max: 9 };
 
 /// Size of the file in a smoke test, in bytes.
 const SMOKE_BYTES: u64 = 256 << 10;
@@ -112,7 +112,7 @@ fn plan<'a>(args: &'a PoolArgs, path: &'a Path, blocks: u64) -> Vec<GroupPlan<'a
         direct: false,
         write_each: 0,
     };
-    let threads = if args.run.smoke { &args.threads[..1] } else { &args.threads };
+    let threads = if args.run.smoke { &args.jobs[..1] } else { &args.jobs };
     let by_threads = |server: Server<'a>| {
         threads
             .iter()
@@ -192,7 +192,6 @@ fn group<'a>(
     plan
 }
 
-/// What the threads of a server share.
 struct Shared {
     /// Blocks that are written, or about to be.
     claimed: AtomicU64,
@@ -404,15 +403,17 @@ fn conclude(session: &mut Session<'_>) {
         if let Some((best, rate)) = session.best(group) {
             session.result(key, rate);
             let rate = show_scaled(rate);
-            session.conclude(format!("{group}: at most {}/s, with {best}", rate.trim_end()));
+            session.conclude(format!(
+                "{group}: the highest median is {}/s, of {best}",
+                rate.trim_end()
+            ));
         }
     }
-    let rates = session.median(WRITES, "not at all").zip(session.median(WRITES, "fsync"));
-    if let Some((without, fsync)) = rates {
+    if let Some(fsync) = session.median(WRITES, "fsync") {
         session.result("fsync_writes_per_s", fsync);
-        let times = without / fsync;
-        session
-            .conclude(format!("a write with fsync takes {times:.0} times as long as one without"));
+    }
+    if let Some(ratio) = session.compare(WRITES, "not at all", "fsync") {
+        session.conclude(format!("a write with fsync, to one without: {}", ratio.in_words()));
     }
 }
 

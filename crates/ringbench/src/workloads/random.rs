@@ -10,7 +10,7 @@ use crate::model::case::{Case, Chart, Group, Metric};
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cost, GroupPlan, Rounds, Session};
 
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 5 };
+const ROUNDS: Rounds = Rounds { min: 3, max: 5 };
 
 /// Latencies are shown at the largest depth up to this: a deeper queue adds waiting, and few programs
 /// have one.
@@ -134,11 +134,15 @@ fn group<'a>(
 fn conclude(args: &RandomArgs, session: &mut Session<'_>) {
     let few = args.depths.iter().copied().filter(|depth| *depth <= LATENCY_DEPTH_MAX);
     let depth = few.max().unwrap_or(args.depths[0]).to_string();
-    for group in session.groups().to_vec() {
+    for group in session.run.groups.clone() {
         if let Some((best, rate)) = group.best() {
             session.result(&format!("{} operations per s", group.name), rate);
             let (name, rate) = (&group.name, show_scaled(rate));
-            session.conclude(format!("{name}: at most {}/s, with {}", rate.trim(), best.name));
+            session.conclude(format!(
+                "{name}: the highest median is {}/s, of {}",
+                rate.trim(),
+                best.name
+            ));
         }
         let mut latencies = Group {
             name: format!("{}: latencies at depth {depth}", group.name),

@@ -1,12 +1,15 @@
 //! One sample of reading through the ring: from the start of a file, or at random offsets.
 
-use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blockring::{
-    Block, BoxError, CacheMode, Config, EngineKind, ErrorKind, Extent, Plan, RunOptions, Source,
+    AllowMmap, Block, BoxError, CacheMode, Config, EngineKind, ErrorKind, Extent, Plan, RunOptions,
+    Source,
 };
 
 use crate::model::case::{Missing, Sample};
@@ -36,6 +39,14 @@ pub(crate) fn config(
     })
 }
 
+/// The same configuration, with the engine `mmap`.
+pub(crate) fn mapped(config: Config) -> io::Result<Config> {
+    #[expect(unsafe_code)]
+    // SAFETY: bytes that change are only read, and hashed.
+    let allowed = unsafe { AllowMmap::new() }?;
+    Ok(config.mmap(allowed))
+}
+
 /// The page cache that cold reads in this mode start from: direct reads bypass it.
 pub(crate) fn cold(cache: CacheMode) -> Cache {
     if cache == CacheMode::Direct { Cache::Any } else { Cache::Cold }
@@ -57,18 +68,6 @@ impl Until {
         Until { bytes: u64::MAX, time: Some(time) }
     }
 }
-
-/// The error with which the consumer ends a sample before the end of the file.
-#[derive(Debug)]
-struct Enough;
-
-impl fmt::Display for Enough {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("enough was read")
-    }
-}
-
-impl std::error::Error for Enough {}
 
 /// Counts blocks, and ends the sample when there are enough.
 struct Counter {
@@ -128,7 +127,7 @@ impl Counter {
             // The library waits for the blocks in flight; neither they nor that time count.
             let now = self.now_ns();
             let _ = self.enough_ns.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-            return Err(Enough.into());
+            return Err("enough was read".into());
         }
         Ok(())
     }
@@ -150,8 +149,8 @@ impl Counter {
     /// Ends a run of `plan`. An end before the end of the file that this counter caused is no error.
     fn end(&self, run: Result<(), blockring::Error>) -> Result<(), Missing> {
         match run {
-            Err(blockring::Error { kind: ErrorKind::Consumer(error), .. })
-                if error.is::<Enough>() =>
+            Err(blockring::Error { kind: ErrorKind::Consumer(_), .. })
+                if self.enough_ns.load(Ordering::Relaxed) > 0 =>
             {
                 Ok(())
             }
@@ -179,6 +178,12 @@ impl Counter {
         let latency = plan.stats().and_then(|stats| stats.latency());
         Ok(Sample { latency_ns: latency.map(Into::into), ..sample })
     }
+}
+
+/// Opens a file for plain system calls.
+pub(crate) fn open(path: &Path, direct: bool) -> io::Result<File> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    File::options().read(true).custom_flags(flags).open(path)
 }
 
 /// Reads from the start on, and discards the blocks.
@@ -216,7 +221,6 @@ pub(crate) struct Blocks {
 /// Random reads that are planned at once: 0.25 ms of work, against 0.5 s and more of reading.
 const READS_AT_ONCE: usize = 65536;
 
-/// Reads blocks in random order.
 pub(crate) fn scattered(
     path: &Path,
     config: &Config,

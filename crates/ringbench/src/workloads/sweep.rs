@@ -1,12 +1,12 @@
 //! `ringbench sweep`: every combination of block size, depth, cache mode and engine; other methods to read;
 //! and the number of reads in flight when the consumer is slow.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{BufReader, Read, Seek};
 
 use blockring::{CacheMode, Consume, EngineKind, RunOptions, Trace};
 use serde_json::Value;
 
+use super::fio;
 use super::methods::{self, Method};
 use super::reading::{self, MEMORY_BYTES_MAX, Until};
 use super::target::{Target, Workload};
@@ -15,7 +15,7 @@ use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cost, GroupPlan, Rounds, Session};
 
-const ROUNDS: Rounds = Rounds::Fixed(3);
+const ROUNDS: Rounds = Rounds::fixed(3);
 
 /// How often the slow consumer hashes each block.
 const SLOWDOWNS: [u32; 5] = [0, 1, 2, 4, 8];
@@ -71,7 +71,6 @@ fn grids(args: &SweepArgs) -> Vec<Grid> {
     grids
 }
 
-/// Block sizes and depths.
 fn axes(args: &SweepArgs) -> (Vec<u32>, Vec<u32>) {
     if args.run.smoke {
         (vec![4096, 65536], vec![1, 4])
@@ -165,6 +164,15 @@ fn methods_group<'a>(args: &SweepArgs, target: &'a Target, cache: CacheMode) -> 
                 methods::read(method, target.path(), direct, block_bytes, until)
             });
         }
+        let job = fio::Job {
+            engine: "posixaio",
+            direct: cache == CacheMode::Direct,
+            block_bytes,
+            depth: METHODS_DEPTH,
+            time: until.time,
+            ..fio::Job::of(target.path(), until.bytes)
+        };
+        job.add_to(&mut plan, case("POSIX AIO (fio)"), state, cost);
     }
     plan
 }
@@ -184,23 +192,9 @@ fn slow_group<'a>(args: &SweepArgs, target: &'a Target) -> GroupPlan<'a> {
     plan
 }
 
-/// The output of a trace, in memory.
-#[derive(Clone, Default)]
-struct Output(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn slow(target: &Target, cache: CacheMode, bytes: u64, times: u32) -> Result<Sample, Missing> {
-    let output = Output::default();
-    let trace = Trace::new(output.clone());
+    let output = tempfile::tempfile()?;
+    let trace = Trace::new(output.try_clone()?);
     let config = reading::config(None, cache, 512 << 10, 16);
     let run = RunOptions { trace: Some(&trace), ..RunOptions::default() };
     let hash = |block: &[u8]| {
@@ -210,13 +204,12 @@ fn slow(target: &Target, cache: CacheMode, bytes: u64, times: u32) -> Result<Sam
     };
     let sample = reading::consume(target.path(), &config, &run, Until::bytes(bytes), &hash)?;
     trace.finish()?;
-    let events = output.0.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(Sample { in_flight: in_flight(&events)?, ..sample })
+    (&output).rewind()?;
+    Ok(Sample { in_flight: in_flight(BufReader::new(output))?, ..sample })
 }
 
-/// The counter of a trace: times in seconds, and requests in flight.
-fn in_flight(trace: &[u8]) -> anyhow::Result<Vec<(f64, u32)>> {
-    let events: Vec<Value> = serde_json::from_slice(trace)?;
+fn in_flight(trace: impl Read) -> anyhow::Result<Vec<(f64, u32)>> {
+    let events: Vec<Value> = serde_json::from_reader(trace)?;
     let counts = events.iter().filter(|event| event["ph"] == "C").filter_map(|event| {
         let at_s = event["ts"].as_f64()? / 1e6;
         Some((at_s, event["args"]["requests"].as_u64()? as u32))
@@ -225,14 +218,14 @@ fn in_flight(trace: &[u8]) -> anyhow::Result<Vec<(f64, u32)>> {
 }
 
 fn conclude(_args: &SweepArgs, session: &mut Session<'_>) {
-    let heats = session.groups().iter().filter(|group| matches!(group.chart, Chart::Heat { .. }));
+    let heats = session.run.groups.iter().filter(|group| matches!(group.chart, Chart::Heat { .. }));
     let best = heats.filter_map(|group| {
         let (case, rate) = group.best()?;
         Some((format!("{}, {}", group.name, case.name), rate))
     });
     if let Some((name, rate)) = best.max_by(|a, b| a.1.total_cmp(&b.1)) {
         session.result("best_bytes_per_s", rate);
-        session.conclude(format!("fastest: {name}, {}B/s", show_scaled(rate)));
+        session.conclude(format!("the highest median is {}B/s, of {name}", show_scaled(rate)));
     }
 }
 
@@ -244,7 +237,7 @@ mod tests {
     fn the_counter_of_a_trace_is_found() {
         let trace = br#"[{"ph":"M","name":"x"},{"ph":"C","ts":1500.0,"args":{"requests":16}},
             {"ph":"C","ts":2500.0,"args":{"requests":15}}]"#;
-        assert_eq!(in_flight(trace).unwrap(), [(0.0015, 16), (0.0025, 15)]);
-        assert!(in_flight(b"[").is_err());
+        assert_eq!(in_flight(&trace[..]).unwrap(), [(0.0015, 16), (0.0025, 15)]);
+        assert!(in_flight(&b"["[..]).is_err());
     }
 }

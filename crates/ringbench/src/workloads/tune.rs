@@ -16,15 +16,16 @@ use super::limits;
 use super::target::{BYTES_MIN, Target};
 use crate::cli::args::TuneArgs;
 use crate::model::case::{Case, Chart, Group, Metric};
-use crate::model::environment;
+use crate::model::comparison::Ratio;
+use crate::model::environment::{self, Facts};
 use crate::model::units::{show_scaled, show_size};
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session};
 
 /// Rounds of the search.
-const ROUNDS: Rounds = Rounds::Auto { min: 3, max: 5 };
+const ROUNDS: Rounds = Rounds { min: 3, max: 5 };
 
 /// Rounds of the final comparison.
-const FINAL_ROUNDS: Rounds = Rounds::Fixed(11);
+const FINAL_ROUNDS: Rounds = Rounds::fixed(11);
 
 /// The factor by which a candidate must be faster to replace the best one so far.
 const GAIN_MIN: f64 = 1.02;
@@ -36,7 +37,6 @@ const FINAL: &str = "5: the best against the built-in";
 const BUILT_IN_CASE: &str = "built-in";
 const BEST_CASE: &str = "best";
 
-/// One candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Settings {
     engine: EngineKind,
@@ -214,7 +214,7 @@ fn add<'a>(
     }
     let bytes_max = args.read_max;
     plan.add(case, Cache::Cold, Cost::read(target.len().min(bytes_max)), move || {
-        limits::hash_start(target.path(), bytes_max, None, settings.map(Settings::tuning))
+        limits::hash_start(target.path(), bytes_max, (None, None), settings.map(Settings::tuning))
     });
 }
 
@@ -232,10 +232,10 @@ fn better(group: &Group, candidates: &[Settings]) -> Settings {
 }
 
 /// Bytes per second of the built-in and of the best settings, and the gain, if it is worth saving.
-fn gain(group: &Group) -> Option<(f64, f64, f64)> {
-    let (built_in, best) = (group.case(BUILT_IN_CASE)?, group.case(BEST_CASE)?);
-    let gain = group.metric.gain(&group.values(built_in), &group.values(best))?;
-    (gain >= SAVE_GAIN_MIN).then_some((group.median(built_in)?, group.median(best)?, gain))
+fn gain(group: &Group) -> Option<(f64, f64, Ratio)> {
+    let gain = group.compare(BEST_CASE, BUILT_IN_CASE)?;
+    let is_worth = gain.differs() && gain.value >= SAVE_GAIN_MIN;
+    is_worth.then_some((group.median_of(BUILT_IN_CASE)?, group.median_of(BEST_CASE)?, gain))
 }
 
 /// Draws the conclusion. Returns the entry to save, if the best settings are better than the built-in ones.
@@ -250,7 +250,7 @@ fn conclude(
         let built_in = Settings::built_in();
         let tried = match best == built_in {
             true => "none of the others is faster".to_owned(),
-            false => format!("measured again, {} is not faster beyond the noise", best.name()),
+            false => format!("measured again, {} is not faster beyond doubt", best.name()),
         };
         session.conclude(format!("keep the built-in settings ({}): {tried}", built_in.name()));
         return None;
@@ -258,12 +258,13 @@ fn conclude(
     session.result("built_in_bytes_per_s", built_in_bytes_per_s);
     session.result("best_bytes_per_s", bytes_per_s);
     session.conclude(format!(
-        "{} hashes {}B/s, {:.1} % more than the built-in settings",
+        "{} hashes {}B/s, {} times as much as the built-in settings",
         best.name(),
         show_scaled(bytes_per_s),
-        (gain - 1.0) * 100.0
+        gain.show()
     ));
-    let facts = session.facts();
+    let target = session.run.environment.targets.first();
+    let facts = target.map_or_else(Facts::new, |target| target.facts.clone());
     let is_device = facts.get("kind").is_some_and(|kind| kind == "block device");
     let file_system = facts.get("file system").filter(|_| !is_device);
     let Settings { engine, block_bytes, depth } = best;
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn only_settings_that_win_the_final_are_saved() {
-        let final_gain = |built_in: [u64; 5], best: [u64; 5]| {
+        let final_gain = |built_in: [u64; 7], best: [u64; 7]| {
             let mut group = Group::new("g", "", Metric::BytesPerS, Chart::Bars);
             for (name, rates) in [(BUILT_IN_CASE, built_in), (BEST_CASE, best)] {
                 let sample = |bytes| Sample { wall_s: 1.0, bytes, ..Sample::default() };
@@ -320,12 +321,13 @@ mod tests {
             }
             gain(&group)
         };
-        let even = [1000, 1001, 999, 1000, 1002];
-        let (built_in, best, factor) = final_gain(even, [1100, 1101, 1099, 1100, 1102]).unwrap();
-        assert_eq!((built_in, best, (factor * 1000.0).round()), (1000.0, 1100.0, 1100.0));
-        assert_eq!(final_gain(even, [1020, 1021, 1019, 1020, 1022]), None, "not by enough");
-        assert_eq!(final_gain(even, [700, 1500, 800, 1400, 1300]), None, "not beyond the noise");
-        assert_eq!(final_gain(even, [900, 901, 899, 900, 902]), None, "it is slower");
+        let even = [1000, 1001, 999, 1000, 1002, 998, 1000];
+        let (built_in, best, factor) = final_gain(even, even.map(|rate| rate + 100)).unwrap();
+        assert_eq!((built_in, best, (factor.value * 1000.0).round()), (1000.0, 1100.0, 1100.0));
+        assert_eq!(final_gain(even, even.map(|rate| rate + 20)), None, "not by enough");
+        let noisy = [700, 1500, 800, 1400, 1300, 1600, 1250];
+        assert_eq!(final_gain(even, noisy), None, "not beyond doubt");
+        assert_eq!(final_gain(even, even.map(|rate| rate - 100)), None, "it is slower");
         assert_eq!(gain(&Group::new("g", "", Metric::BytesPerS, Chart::Bars)), None);
     }
 

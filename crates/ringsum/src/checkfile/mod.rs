@@ -28,7 +28,7 @@ use std::borrow::Cow;
 
 pub use self::{
     read::Reader,
-    resolve::{Hints, others_of},
+    resolve::Hints,
     write::{Style, escape, line_around},
 };
 

@@ -71,17 +71,6 @@ impl Hints {
     }
 }
 
-/// Returns the names of the other algorithms whose digests have this length.
-pub fn others_of(algorithm: Algorithm, bytes: usize) -> String {
-    let others: Vec<_> = Algorithm::ALL
-        .into_iter()
-        .filter(|other| other.name() != algorithm.name())
-        .filter_map(|other| fitting(other, bytes))
-        .map(|fit| fit.algorithm)
-        .collect();
-    names(&others, "or")
-}
-
 /// How well an algorithm fits a length.
 #[derive(Debug, Clone, Copy)]
 struct Fit {

@@ -9,7 +9,7 @@ pub mod walk;
 
 pub use self::{
     scheduler::{
-        Failure, FilesOptions, Hashed, Job, Outcome, Progress, Replacement, Watch, hash_files,
+        Failure, FilesOptions, Hashed, Job, Outcome, Progress, Watch, hash_files,
         input::{InputFile, Location},
         memory_shares::small_threads_max,
         supports_sharing,

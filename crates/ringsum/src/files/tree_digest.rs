@@ -68,7 +68,7 @@ impl TreeDigest {
     }
 
     /// Returns the digest of all entries added.
-    pub fn finish(&self) -> blake3::Hash {
+    pub fn finalize(&self) -> blake3::Hash {
         self.0.finalize()
     }
 }
@@ -92,7 +92,7 @@ mod tests {
         bytes.extend(hash);
         bytes.extend(b"l\x04\0\0\0\0\0\0\0link\x07\0\0\0\0\0\0\0bin/run");
         bytes.extend(b"p\x04\0\0\0\0\0\0\0pipe");
-        assert_eq!(*digest.finish().as_bytes(), blake3::derive_key(CONTEXT, &bytes));
+        assert_eq!(*digest.finalize().as_bytes(), blake3::derive_key(CONTEXT, &bytes));
     }
 
     #[test]
@@ -110,12 +110,12 @@ mod tests {
             Node::Socket,
         ];
         let mut seen = std::collections::HashSet::new();
-        assert!(seen.insert(TreeDigest::default().finish()));
+        assert!(seen.insert(TreeDigest::default().finalize()));
         for path in [&b"p"[..], b"q"] {
             for node in nodes {
                 let mut digest = TreeDigest::default();
                 digest.add(path, node);
-                assert!(seen.insert(digest.finish()), "{path:?} {node:?}");
+                assert!(seen.insert(digest.finalize()), "{path:?} {node:?}");
             }
         }
     }

@@ -240,7 +240,7 @@ impl AlgorithmHasher {
         self.algorithm
     }
 
-    pub(super) fn finish(self) -> Digest {
+    pub(super) fn finalize(self) -> Digest {
         let bytes: Box<[u8]> = match self.state {
             HasherState::Blake3(hasher) => return Digest::of_output(hasher.finalize_xof()),
             HasherState::Standard(digest) => digest.finalize(),

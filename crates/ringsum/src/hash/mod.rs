@@ -1,13 +1,15 @@
 //! Hashing: from the blocks of a source to its digests.
 //!
-//! There are four implementations, each for a different kind of input (`ARCHITECTURE.md` has the
+//! There are five implementations, each for a different kind of input (`ARCHITECTURE.md` has the
 //! numbers): [`TreeHasher`] for blocks in any order, [`OrderedHasher`] for any algorithm,
-//! [`MultiBuffer`] for many short inputs, and a direct call for input in memory.
+//! [`MultiBuffer`] for many short inputs, [`reader`] for what is no file, and a direct call for input
+//! in memory.
 
 pub(crate) mod algorithm;
 pub(crate) mod digest;
 pub(crate) mod multi_buffer;
 mod ordered_hasher;
+pub(crate) mod reader;
 pub(crate) mod tree;
 mod tree_hasher;
 
@@ -249,7 +251,7 @@ pub fn digest_planned(
             progress(block.bytes.len() as u64);
             Ok(())
         })?;
-        return Ok(tree.finish(None)?.into());
+        return Ok(tree.finalize(None)?.into());
     }
     let mut ordered = OrderedHasher::new(mode, algorithms);
     let hashers = ordered.hashers_mut();
@@ -258,14 +260,14 @@ pub fn digest_planned(
     let blake3 = blake3.filter(|_| makes_tree && tree_threads > 1);
     let Some(blake3) = blake3 else {
         update_in_order(plan, source, &mut each_of(hashers), None, progress)?;
-        return Ok(ordered.finish());
+        return Ok(ordered.finalize());
     };
     // BLAKE3 needs no order, so it gets every thread that the other algorithms leave.
     hashers.remove(blake3);
     let any_order = Some((tree_threads, &add_to_tree as _));
     update_in_order(plan, source, &mut each_of(hashers), any_order, progress)?;
-    let mut digests = ordered.finish().to_vec();
-    digests.insert(blake3, tree.finish(None)?);
+    let mut digests = ordered.finalize().to_vec();
+    digests.insert(blake3, tree.finalize(None)?);
     Ok(digests.into_iter().collect())
 }
 
@@ -296,7 +298,7 @@ pub fn digest_tee(
             progress(block.bytes.len() as u64);
             Ok(())
         })?;
-        return Ok(tree.finish(None)?.into());
+        return Ok(tree.finalize(None)?.into());
     }
     let ordered = Mutex::new(OrderedHasher::new(mode, algorithms));
     plan.tee(source, tee, |block| {
@@ -304,7 +306,7 @@ pub fn digest_tee(
         progress(block.bytes.len() as u64);
         Ok(())
     })?;
-    Ok(ordered.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
+    Ok(ordered.into_inner().unwrap_or_else(PoisonError::into_inner).finalize())
 }
 
 /// Returns the digests of a source, or its unreadable ranges: it continues past read errors, and
@@ -339,7 +341,7 @@ pub fn digest_scan(
         }
         Ok(())
     })?;
-    Ok(if ranges.count == 0 { Ok(ordered.finish()) } else { Err(ranges) })
+    Ok(if ranges.count == 0 { Ok(ordered.finalize()) } else { Err(ranges) })
 }
 
 /// The unreadable ranges of a file.
@@ -379,7 +381,8 @@ impl fmt::Display for BadRanges {
 /// starts at a multiple of its own length, which is 2^k KiB (k >= 0), or it ends where the source
 /// does and starts at a multiple of the smallest 2^k KiB that contains it.
 ///
-/// A [`Tree`](tree::Tree) of the same mode merges such ranges into the hash of the whole.
+/// A [`Tree`](tree::Tree) of the same mode merges such ranges into the hash of the whole, and
+/// [`left_subtree_len`](tree::left_subtree_len) finds them.
 ///
 /// # Errors
 ///
@@ -397,14 +400,14 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
     if makes_tree && plan.block_bytes() < len {
         let tree = TreeHasher::of_range(&options.mode, &range);
         plan.any_order(source, |block| Ok(tree.update(block.offset, block.bytes)?))?;
-        return Ok(tree.finish_range()?);
+        return Ok(tree.finalize_range()?);
     }
     let mut hasher = tree::subtree_hasher(&options.mode, range.start);
     plan.in_order(source, |block| {
         hasher.update(block.bytes);
         Ok(())
     })?;
-    Ok(Subtree::finish(range.start, len, &hasher))
+    Ok(Subtree::finalize(range.start, len, &hasher))
 }
 
 fn refuse_null(config: &Config) -> Result<(), Error> {
@@ -421,7 +424,7 @@ pub(crate) fn digest_whole(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -
     }
     let mut ordered = OrderedHasher::new(mode, algorithms);
     ordered.update(bytes);
-    ordered.finish()
+    ordered.finalize()
 }
 
 type ConsumeAny<'a> = dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync + 'a;

@@ -54,9 +54,9 @@ impl OrderedHasher {
         &mut self.hashers
     }
 
-    pub(crate) fn finish(self) -> Digests {
+    pub(crate) fn finalize(self) -> Digests {
         debug_assert!(self.early.is_empty(), "a block is missing");
-        self.hashers.into_iter().map(AlgorithmHasher::finish).collect()
+        self.hashers.into_iter().map(AlgorithmHasher::finalize).collect()
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
         algorithms.add(Algorithm::Blake3);
         let mut in_order = OrderedHasher::new(&Mode::Hash, &algorithms);
         in_order.update(&content);
-        let expected: Vec<_> = in_order.finish().iter().map(ToString::to_string).collect();
+        let expected: Vec<_> = in_order.finalize().iter().map(ToString::to_string).collect();
         for stride in [1, 3, 7, 9] {
             let mut hasher = OrderedHasher::new(&Mode::Hash, &algorithms);
             for i in 0..10 {
@@ -80,7 +80,7 @@ mod tests {
                 hasher.update_at(start as u64, &content[start..start + 100]);
             }
             assert_eq!((hasher.hashed_bytes(), hasher.early.len()), (1000, 0));
-            let digests: Vec<_> = hasher.finish().iter().map(ToString::to_string).collect();
+            let digests: Vec<_> = hasher.finalize().iter().map(ToString::to_string).collect();
             assert_eq!(digests, expected, "every {stride}th");
         }
     }

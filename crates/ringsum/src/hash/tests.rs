@@ -264,12 +264,12 @@ fn all_known() -> Vec<Known> {
 fn digest(algorithm: Algorithm, pieces: &[&[u8]]) -> String {
     let mut hasher = AlgorithmHasher::new(algorithm, &Mode::Hash);
     pieces.iter().for_each(|piece| hasher.update(piece));
-    hasher.finish().to_string()
+    hasher.finalize().to_string()
 }
 
 /// The digest of nothing.
 fn empty(algorithm: Algorithm) -> Digest {
-    AlgorithmHasher::new(algorithm, &Mode::Hash).finish()
+    AlgorithmHasher::new(algorithm, &Mode::Hash).finalize()
 }
 
 #[test]

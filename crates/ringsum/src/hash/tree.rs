@@ -38,10 +38,10 @@ impl Subtree {
     pub fn hash(mode: &Mode, offset: u64, bytes: &[u8]) -> Subtree {
         let mut hasher = subtree_hasher(mode, offset);
         hasher.update(bytes);
-        Subtree::finish(offset, bytes.len() as u64, &hasher)
+        Subtree::finalize(offset, bytes.len() as u64, &hasher)
     }
 
-    pub(crate) fn finish(offset: u64, len: u64, hasher: &blake3::Hasher) -> Subtree {
+    pub(crate) fn finalize(offset: u64, len: u64, hasher: &blake3::Hasher) -> Subtree {
         Subtree { offset, len, cv: hasher.finalize_non_root() }
     }
 }
@@ -56,6 +56,31 @@ pub(crate) fn subtree_hasher(mode: &Mode, offset: u64) -> blake3::Hasher {
 /// Whether blocks of `bytes`, at multiples of that size, are subtrees.
 pub(crate) fn is_subtree_size(bytes: u64) -> bool {
     bytes.is_power_of_two() && bytes >= CHUNK_BYTES
+}
+
+/// Returns the length of the left child in the tree of an input, or of a subtree, of `len` bytes: the
+/// largest 2^k KiB that leaves at least one byte for the right child. `None` for up to 1024 bytes,
+/// which are one chunk and have no children.
+///
+/// Splitting by it gives ranges for [`hash_range`](crate::hash_range) that [`Tree`] can merge:
+///
+/// ```
+/// # fn main() -> Result<(), ringsum::Error> {
+/// use ringsum::{Mode, Options, Tree, blockring::Source, hash_file, hash_range, left_subtree_len};
+///
+/// let source = Source::open("/proc/self/exe")?;
+/// let len = source.len().unwrap();
+/// let middle = left_subtree_len(len).unwrap();
+/// let mut tree = Tree::new(len, &Mode::Hash);
+/// for range in [middle..len, 0..middle] {
+///     tree.add(hash_range(&source, range, &Options::default())?)?;
+/// }
+/// assert_eq!(tree.finalize()?.hash(), Some(hash_file("/proc/self/exe")?));
+/// # Ok(())
+/// # }
+/// ```
+pub fn left_subtree_len(len: u64) -> Option<u64> {
+    (len > CHUNK_BYTES).then(|| hazmat::left_subtree_len(len))
 }
 
 /// Why parts do not form a complete tree.
@@ -134,9 +159,9 @@ impl<'m> Tree<'m> {
     }
 
     /// Creates a tree over an input of unknown length, which consists of the parts added until it
-    /// is finished. Parts are subtrees of 2^k KiB; the last one may be shorter.
+    /// is finalized. Parts are subtrees of 2^k KiB; the last one may be shorter.
     ///
-    /// An input of one part has no tree, only a hash: [`finish`](Tree::finish) returns
+    /// An input of one part has no tree, only a hash: [`finalize`](Tree::finalize) returns
     /// [`TreeError::Incomplete`] for it.
     pub(crate) fn of_unknown_length(mode: &'m Mode) -> Tree<'m> {
         Tree { is_open: true, ..Tree::over(0..0, 2, mode) }
@@ -167,7 +192,7 @@ impl<'m> Tree<'m> {
     /// # Errors
     ///
     /// [`TreeError::NotASubtree`], [`TreeError::Whole`], or [`TreeError::Overlap`] if the part was
-    /// already added; the tree can then no longer be finished.
+    /// already added; the tree can then no longer be finalized.
     pub fn add(&mut self, part: Subtree) -> Result<(), TreeError> {
         let start = part.offset.checked_sub(self.offset).ok_or(TreeError::NotASubtree {
             offset: part.offset,
@@ -247,7 +272,7 @@ impl<'m> Tree<'m> {
     /// # Errors
     ///
     /// [`TreeError::Incomplete`] if a part is missing, or two overlap.
-    pub fn finish(mut self) -> Result<Digest, TreeError> {
+    pub fn finalize(mut self) -> Result<Digest, TreeError> {
         self.close();
         let mut nodes = self.pending.into_iter();
         match (nodes.next(), nodes.next(), nodes.next()) {
@@ -262,7 +287,7 @@ impl<'m> Tree<'m> {
     }
 
     /// Returns the chaining value of a tree over a range.
-    pub(crate) fn finish_range(self) -> Result<Subtree, TreeError> {
+    pub(crate) fn finalize_range(self) -> Result<Subtree, TreeError> {
         let mut nodes = self.pending.into_iter();
         match (nodes.next(), nodes.next()) {
             (Some(((level, 0), cv)), None) if self.chunks.div_ceil(1 << level) == 1 => {
@@ -326,7 +351,7 @@ mod tests {
                                 tree.add(Subtree::hash(mode, at, bytes)).unwrap();
                             }
                             assert_eq!(
-                                tree.finish().unwrap().hash(),
+                                tree.finalize().unwrap().hash(),
                                 Some(expected),
                                 "{len} by {block}"
                             );
@@ -347,7 +372,38 @@ mod tests {
         {
             tree.add(Subtree::hash(&mode, at as u64, &data[at..at + len])).unwrap();
         }
-        assert_eq!(tree.finish().unwrap().hash(), Some(blake3::hash(&data)));
+        assert_eq!(tree.finalize().unwrap().hash(), Some(blake3::hash(&data)));
+    }
+
+    #[test]
+    fn any_splits_give_the_hash() {
+        fn add(tree: &mut Tree<'_>, data: &[u8], offset: usize, len: usize, depth: u32) {
+            let whole = offset == 0 && len == data.len();
+            match left_subtree_len(len as u64).filter(|_| whole || depth > 0) {
+                Some(left) => {
+                    let left = left as usize;
+                    add(tree, data, offset + left, len - left, depth - 1);
+                    // (Uneven, so that nodes of different heights meet.)
+                    add(tree, data, offset, left, depth / 2);
+                }
+                None => {
+                    let bytes = &data[offset..offset + len];
+                    tree.add(Subtree::hash(tree.mode, offset as u64, bytes)).unwrap();
+                }
+            }
+        }
+        for len in [1025, 2047, 2048, 2049, 3072, 3073, 5000, 65_536, 65_537, 70_000] {
+            let data = content(len);
+            for depth in 1..6 {
+                let mut tree = Tree::new(len as u64, &Mode::Hash);
+                add(&mut tree, &data, 0, len, depth);
+                assert_eq!(tree.finalize().unwrap().hash(), Some(blake3::hash(&data)), "{len}");
+            }
+        }
+        for len in [0, 1, 1024] {
+            assert_eq!(left_subtree_len(len), None);
+        }
+        assert_eq!(left_subtree_len(u64::MAX), Some(1 << 63));
     }
 
     #[test]
@@ -370,17 +426,17 @@ mod tests {
         let mut tree = Tree::of_unknown_length(&mode);
         tree.add(part(0, 1024)).unwrap();
         // One part has a hash, and no tree.
-        assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        assert_eq!(tree.clone().finalize().unwrap_err(), TreeError::Incomplete);
         tree.add(part(4096, 904)).unwrap();
         for (at, len) in [(2048, 1000), (4096, 1024), (1024, 2048)] {
             let refused = tree.add(Subtree { offset: at, len, cv: [0; 32] });
             assert!(matches!(refused, Err(TreeError::NotASubtree { .. })), "{at} {len}");
         }
-        assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        assert_eq!(tree.clone().finalize().unwrap_err(), TreeError::Incomplete);
         for at in [1024, 2048, 3072] {
             tree.add(part(at, 1024)).unwrap();
         }
-        assert_eq!(tree.finish().unwrap().hash(), Some(blake3::hash(&data)));
+        assert_eq!(tree.finalize().unwrap().hash(), Some(blake3::hash(&data)));
     }
 
     #[test]
@@ -398,16 +454,16 @@ mod tests {
         assert!(matches!(tree.add(late), Err(TreeError::NotASubtree { .. })));
         tree.add(part(0, 4096)).unwrap();
         assert_eq!(tree.add(part(0, 4096)), Err(TreeError::Overlap { offset: 0 }));
-        assert_eq!(tree.clone().finish().unwrap_err(), TreeError::Incomplete);
+        assert_eq!(tree.clone().finalize().unwrap_err(), TreeError::Incomplete);
         let mut doubtful = tree.clone();
         doubtful.add(part(4096, 904)).unwrap();
-        assert_eq!(doubtful.finish().unwrap_err(), TreeError::Incomplete);
+        assert_eq!(doubtful.finalize().unwrap_err(), TreeError::Incomplete);
         // A part of what is there already waits for a sibling that never comes.
         let mut tree = Tree::new(5000, &mode);
         tree.add(part(0, 4096)).unwrap();
         tree.add(part(1024, 1024)).unwrap();
         tree.add(part(4096, 904)).unwrap();
-        assert_eq!(tree.finish().unwrap_err(), TreeError::Incomplete);
+        assert_eq!(tree.finalize().unwrap_err(), TreeError::Incomplete);
     }
 
     #[test]
@@ -417,7 +473,7 @@ mod tests {
             let mut tree = Tree::new(5000, mode);
             tree.add(Subtree::hash(mode, 0, &data[..4096])).unwrap();
             tree.add(Subtree::hash(mode, 4096, &data[4096..])).unwrap();
-            let digest = tree.finish().unwrap();
+            let digest = tree.finalize().unwrap();
             let mut expected = mode.hasher().update(&data).finalize_xof();
             expected.set_position(77);
             let mut bytes = [0; 200];

@@ -44,7 +44,7 @@ impl<'m> TreeHasher<'m> {
         let mut hasher = subtree_hasher(self.mode, offset);
         hasher.update(bytes);
         let len = bytes.len() as u64;
-        let subtree = Subtree::finish(offset, len, &hasher);
+        let subtree = Subtree::finalize(offset, len, &hasher);
         let digest = (offset == 0).then(|| Digest::of_output(hasher.finalize_xof()));
         let mut state = lock(&self.state);
         if let Some(digest) = digest {
@@ -55,19 +55,19 @@ impl<'m> TreeHasher<'m> {
 
     /// Returns the digest of all blocks, and resets the hasher. Fails if they are not `len` bytes
     /// in total, if that is known.
-    pub(crate) fn finish(&self, len: Option<u64>) -> Result<Digest, TreeError> {
+    pub(crate) fn finalize(&self, len: Option<u64>) -> Result<Digest, TreeError> {
         let TreeState { tree, first } = self.take(Tree::of_unknown_length(self.mode));
         match first {
             _ if len.is_some_and(|len| len != tree.end()) => Err(TreeError::Incomplete),
             None if tree.end() == 0 => Ok(Digest::of_output(self.mode.hasher().finalize_xof())),
             Some((len, digest)) if len == tree.end() => Ok(digest),
-            _ => tree.finish(),
+            _ => tree.finalize(),
         }
     }
 
     /// Returns the chaining value of the range.
-    pub(super) fn finish_range(self) -> Result<Subtree, TreeError> {
-        self.take(Tree::of_unknown_length(self.mode)).tree.finish_range()
+    pub(super) fn finalize_range(self) -> Result<Subtree, TreeError> {
+        self.take(Tree::of_unknown_length(self.mode)).tree.finalize_range()
     }
 
     fn take(&self, next: Tree<'m>) -> TreeState<'m> {
@@ -97,7 +97,7 @@ mod tests {
                             let end = len.min(offset + block);
                             hasher.update(offset as u64, &content[offset..end]).unwrap();
                         }
-                        let digest = hasher.finish(Some(len as u64)).unwrap();
+                        let digest = hasher.finalize(Some(len as u64)).unwrap();
                         assert_eq!(digest.hash(), Some(expected), "{len} by {block}");
                     }
                 }
@@ -112,11 +112,11 @@ mod tests {
             for block in blocks {
                 hasher.update(block * 1024, &[1; 1024]).unwrap();
             }
-            assert_eq!(hasher.finish(Some(3 * 1024)).unwrap_err(), TreeError::Incomplete);
+            assert_eq!(hasher.finalize(Some(3 * 1024)).unwrap_err(), TreeError::Incomplete);
         }
         // Where no length is known, a gap shows all the same.
         hasher.update(0, &[1; 1024]).unwrap();
         hasher.update(2048, &[1; 1024]).unwrap();
-        assert_eq!(hasher.finish(None).unwrap_err(), TreeError::Incomplete);
+        assert_eq!(hasher.finalize(None).unwrap_err(), TreeError::Incomplete);
     }
 }

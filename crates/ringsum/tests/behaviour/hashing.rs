@@ -289,7 +289,7 @@ fn ranges_hashed_apart_make_the_whole() {
                 tree.add(hash_range(&source, range, &options).unwrap()).unwrap();
             }
             let expected = digest_source(&source, &options).unwrap().hash();
-            assert_eq!(tree.finish().unwrap().hash(), expected, "by {block_bytes:?}");
+            assert_eq!(tree.finalize().unwrap().hash(), expected, "by {block_bytes:?}");
         }
     }
     let options = Options::default();

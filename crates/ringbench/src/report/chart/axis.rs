@@ -86,9 +86,23 @@ impl Axis {
         Axis { range, ticks, ..Axis::new(name, false) }
     }
 
-    /// The position of a number.
     pub(super) fn at(&self, value: f64) -> f64 {
         if self.is_log { value.log10() } else { value }
+    }
+
+    /// The place of a number, from 0 to 1 on the axis.
+    pub(super) fn part(&self, value: f64) -> f64 {
+        (self.at(value) - self.range.start) / (self.range.end - self.range.start)
+    }
+
+    /// Three ticks, which fit side by side on a phone, with their places from 0 to 1.
+    pub(super) fn few_ticks(&self) -> Vec<(f64, String)> {
+        let last = self.ticks.len().saturating_sub(1);
+        let middle = last.div_ceil(2);
+        let few = if last < 2 { vec![0, last] } else { vec![0, middle, last] };
+        let width = self.range.end - self.range.start;
+        let place = |(at, text): &(f64, String)| ((at - self.range.start) / width, text.clone());
+        few.into_iter().filter_map(|index| self.ticks.get(index)).map(place).collect()
     }
 
     /// The pixel of a position, on an axis from `first` to `last`.

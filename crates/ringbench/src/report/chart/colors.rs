@@ -21,7 +21,6 @@ const VIRIDIS: [[f64; 3]; 5] = [
 /// The place from which on black text is more legible than white text.
 const BLACK_FROM: f64 = 0.44;
 
-/// The color of a series.
 pub(super) fn of_series(number: usize) -> &'static str {
     SERIES[number % SERIES.len()]
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::{Result, Write};
 
-use super::{Drawing, Side, colors};
-use crate::model::case::Metric;
+use super::colors;
+use crate::model::case::{Group, Metric};
 use crate::report::escape;
 use crate::report::grid::Grid;
 
@@ -13,7 +13,7 @@ const LOG_SPAN: f64 = 30.0;
 /// Colors of the scale below a map.
 const SCALE_STEPS: u32 = 5;
 
-/// The range of the values of all sides.
+/// The range of all values.
 struct Range {
     metric: Metric,
     min: f64,
@@ -37,18 +37,13 @@ impl Range {
     }
 }
 
-pub(super) fn draw(sides: &[Side<'_>], x: &str, y: &str) -> Vec<Drawing> {
-    let grids: Vec<Grid> = sides.iter().map(|side| Grid::of(side.group, x, y)).collect();
-    let values = grids.iter().flat_map(Grid::values);
-    let Some(range) = Range::of(sides[0].group.metric, values) else { return Vec::new() };
-    let measured = sides.iter().zip(&grids).filter(|(_, grid)| grid.best.is_some());
-    let drawing = |(side, grid): (&Side<'_>, &Grid)| {
-        let mut html = String::new();
-        // Writing to a string does not fail.
-        let _ = write_map(&mut html, grid, &range, (x, y));
-        Drawing { side: side.name.clone(), html }
-    };
-    measured.map(drawing).collect()
+pub(super) fn draw(group: &Group, x: &str, y: &str) -> Option<String> {
+    let grid = Grid::of(group, x, y);
+    let range = Range::of(group.metric, grid.values())?;
+    let mut html = String::new();
+    // Writing to a string does not fail.
+    let _ = write_map(&mut html, &grid, &range, (x, y));
+    Some(html)
 }
 
 fn write_map(html: &mut String, grid: &Grid, range: &Range, (x, y): (&str, &str)) -> Result {
@@ -67,7 +62,7 @@ fn write_map(html: &mut String, grid: &Grid, range: &Range, (x, y): (&str, &str)
             };
             let class = if grid.best == Some((row, column)) { " class=\"best\"" } else { "" };
             let (color, text) = colors::of_place(range.place(value));
-            let shown = short(range.metric, value);
+            let shown = range.metric.show_short(value);
             write!(html, "<td{class} style=\"background:{color};color:{text}\">{shown}</td>")?;
         }
         html.push_str("</tr>\n");
@@ -87,13 +82,6 @@ fn write_map(html: &mut String, grid: &Grid, range: &Range, (x, y): (&str, &str)
     )
 }
 
-/// A value in a cell: `3.81G`, `81.3 ms`.
-fn short(metric: Metric, value: f64) -> String {
-    let shown = metric.show(value);
-    let scaled = shown.strip_suffix("B/s").or_else(|| shown.strip_suffix("/s"));
-    scaled.map_or(shown.clone(), |scaled| scaled.replace(' ', ""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,12 +95,5 @@ mod tests {
         let even = Range::of(Metric::Seconds, [1.0].into_iter()).unwrap();
         assert_eq!(even.place(1.0), 1.0);
         assert!(Range::of(Metric::Seconds, [].into_iter()).is_none());
-    }
-
-    #[test]
-    fn cells_have_short_values() {
-        assert_eq!(short(Metric::BytesPerS, 3.81e9), "3.81G");
-        assert_eq!(short(Metric::OperationsPerS, 12.0), "12.0");
-        assert_eq!(short(Metric::Seconds, 0.0813), "81.3 ms");
     }
 }

@@ -2,44 +2,26 @@
 //! as SVG.
 
 mod axis;
-mod bars;
 mod colors;
+mod dots;
 mod heat;
 mod lines;
 mod plot;
 
 use crate::model::case::{Chart, Group};
 
-/// A group of one run, next to those of other runs.
-#[derive(Debug, Clone)]
-pub(super) struct Side<'a> {
-    /// The letter of the run; empty if there is only one.
-    pub(super) name: String,
-    pub(super) group: &'a Group,
-}
-
-/// One chart.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Drawing {
-    /// The side that it shows; empty if it shows all of them.
-    pub(super) side: String,
-    pub(super) html: String,
-}
-
-/// Draws the sides of a group: bars in one chart, everything else in one chart for each side, with the
-/// same scales and colors. Draws nothing if nothing suitable was measured.
-pub(super) fn draw(sides: &[Side<'_>]) -> Vec<Drawing> {
-    let Some(first) = sides.first() else { return Vec::new() };
-    match &first.group.chart {
-        Chart::Bars => bars::draw(sides),
-        Chart::Heat { x, y } => heat::draw(sides, x, y),
-        Chart::Lines { x, by } => lines::over_parameter(sides, x, by),
-        Chart::Latency => lines::latency(sides),
-        Chart::InFlight => lines::in_flight(sides),
+/// Draws a group. Returns `None` if nothing suitable was measured.
+pub(super) fn draw(group: &Group) -> Option<String> {
+    match &group.chart {
+        Chart::Bars => dots::as_html(group),
+        Chart::Lines { .. } if !has_lines(group) => dots::as_html(group),
+        Chart::Heat { x, y } => heat::draw(group, x, y),
+        Chart::Lines { x, by } => lines::over_parameter(group, x, by),
+        Chart::Latency => lines::latency(group),
+        Chart::InFlight => lines::in_flight(group),
     }
 }
 
-/// The kind of a chart.
 pub(super) fn kind(chart: &Chart) -> &'static str {
     match chart {
         Chart::Bars => "bars",
@@ -50,10 +32,27 @@ pub(super) fn kind(chart: &Chart) -> &'static str {
     }
 }
 
+/// Fewest points of a line.
+const POINTS_MIN: usize = 3;
+
+/// Whether a group that is drawn as lines has enough points for one: two are none.
+fn has_lines(group: &Group) -> bool {
+    let Chart::Lines { x, .. } = &group.chart else { return false };
+    let measured = group.cases.iter().filter(|case| !case.samples.is_empty());
+    super::unique(measured.filter_map(|case| case.parameters.get(x))).len() >= POINTS_MIN
+}
+
+/// A picture of a group for other documents; `None` if nothing was measured.
+pub(super) fn picture(group: &Group, facts: &str) -> Option<String> {
+    dots::as_svg(group, facts)
+}
+
 /// How to read a chart, in one sentence.
-pub(super) fn legend(chart: &Chart) -> &'static str {
-    match chart {
-        Chart::Bars => "Bars are medians; thin lines extend from the lowest to the highest sample.",
+pub(super) fn legend(group: &Group) -> &'static str {
+    match &group.chart {
+        // The chart has its own.
+        Chart::Bars => "",
+        Chart::Lines { .. } if !has_lines(group) => "",
         Chart::Heat { .. } => {
             "Each cell is the median of a case; brighter is better. The best cell is framed, and an empty \
              one was not measured."
@@ -64,29 +63,6 @@ pub(super) fn legend(chart: &Chart) -> &'static str {
         Chart::Latency => "Each point is the median of a percentile over the samples of a case.",
         Chart::InFlight => "Each line is the sample of a case with the median result.",
     }
-}
-
-/// Why there is no chart.
-pub(super) fn why_none(chart: &Chart) -> &'static str {
-    match chart {
-        Chart::Latency => "There is no chart: no latencies were recorded.",
-        Chart::InFlight => "There is no chart: the number of requests in flight was not recorded.",
-        _ => "There is no chart: no case with its parameters was measured.",
-    }
-}
-
-/// The description of a chart for screen readers.
-fn label(side: &Side<'_>) -> String {
-    let Group { name, about, .. } = side.group;
-    match &*side.name {
-        "" => format!("{name}: {about}"),
-        side => format!("{name}, {side}: {about}"),
-    }
-}
-
-/// The names of all cases of all sides, each once. The index of a name decides its color.
-fn case_names<'a>(sides: &[Side<'a>]) -> Vec<&'a str> {
-    super::unique(sides.iter().flat_map(|side| &side.group.cases).map(|case| &case.name[..]))
 }
 
 #[cfg(test)]

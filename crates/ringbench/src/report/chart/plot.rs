@@ -5,6 +5,7 @@ use std::fmt::{Result, Write};
 
 use super::axis::Axis;
 use super::colors;
+use crate::model::case::Group;
 use crate::report::escape;
 
 const WIDTH: i32 = 860;
@@ -24,8 +25,6 @@ pub(super) const WIDTH_PX: i32 = RIGHT - LEFT;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
     pub(super) name: String,
-    /// Decides the color, which is the same in each chart of a group.
-    pub(super) number: usize,
     pub(super) points: Vec<(f64, f64)>,
     /// The lowest and the highest sample at a position of x.
     pub(super) ranges: Vec<(f64, f64, f64)>,
@@ -34,30 +33,32 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) fn new(name: &str, number: usize) -> Series {
+    pub(super) fn new(name: &str) -> Series {
         let (points, ranges) = (Vec::new(), Vec::new());
-        Series { name: name.to_owned(), number, points, ranges, has_markers: true }
+        Series { name: name.to_owned(), points, ranges, has_markers: true }
     }
 }
 
-/// Draws the lines. `label` describes the chart for screen readers.
-pub(super) fn draw(label: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
+/// Draws those lines that have points; `None` if there are none.
+pub(super) fn draw(group: &Group, x: &Axis, y: &Axis, mut series: Vec<Series>) -> Option<String> {
+    series.retain(|line| !line.points.is_empty());
+    series.first()?;
+    let (name, about) = (escape::html(&group.name), escape::html(&group.about));
     let mut html = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-        escape::html(label)
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{name}: {about}\">\n"
     );
     // Writing to a string does not fail.
     let _ = write_axes(&mut html, x, y);
-    for series in series {
-        let _ = write_series(&mut html, x, y, series);
+    for (number, series) in series.iter().enumerate() {
+        let _ = write_series(&mut html, x, y, number, series);
     }
     html.push_str("</svg>\n<ul class=\"legend\">\n");
-    for Series { name, number, .. } in series {
-        let (color, (style, _)) = (colors::of_series(*number), colors::style_of_series(*number));
-        let name = escape::html(name);
+    for (number, series) in series.iter().enumerate() {
+        let (color, (style, _)) = (colors::of_series(number), colors::style_of_series(number));
+        let name = escape::html(&series.name);
         let _ = writeln!(html, "<li><i style=\"border-top:2px {style} {color}\"></i> {name}</li>");
     }
-    html + "</ul>"
+    Some(html + "</ul>")
 }
 
 fn write_axes(html: &mut String, x: &Axis, y: &Axis) -> Result {
@@ -78,9 +79,8 @@ fn write_axes(html: &mut String, x: &Axis, y: &Axis) -> Result {
     writeln!(html, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>")
 }
 
-fn write_series(html: &mut String, x: &Axis, y: &Axis, series: &Series) -> Result {
-    let (color, (_, dashes)) =
-        (colors::of_series(series.number), colors::style_of_series(series.number));
+fn write_series(html: &mut String, x: &Axis, y: &Axis, number: usize, series: &Series) -> Result {
+    let (color, (_, dashes)) = (colors::of_series(number), colors::style_of_series(number));
     let at = |(a, b): &(f64, f64)| (x.px(*a, LEFT, RIGHT), y.px(*b, BOTTOM, TOP));
     let width = if series.points.len() > POINTS_WIDE_MAX { 1 } else { 2 };
     writeln!(html, "<g stroke=\"{color}\" fill=\"{color}\">")?;

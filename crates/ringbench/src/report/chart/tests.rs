@@ -22,9 +22,7 @@ fn group(chart: Chart, cases: Vec<Case>) -> Group {
 }
 
 fn one(group: &Group) -> String {
-    let drawings = draw(&[Side { name: "".into(), group }]);
-    let [drawing] = &drawings[..] else { panic!("{drawings:?}") };
-    drawing.html.clone()
+    draw(group).unwrap()
 }
 
 /// The texts of a chart, in their order.
@@ -52,47 +50,55 @@ fn nothing_is_drawn_without_samples() {
         // A sample that took no time has no throughput, no latency and nothing in flight.
         let zero = case("zero", &[("depth", "1"), ("block", "4K")], &[0.0]);
         for cases in [vec![], vec![missing], vec![zero]] {
-            let group = group(chart.clone(), cases);
-            let drawings = draw(&[Side { name: "".into(), group: &group }]);
-            let drawn: Vec<&str> =
-                drawings.iter().flat_map(|drawing| texts(&drawing.html)).collect();
+            let drawing = draw(&group(chart.clone(), cases)).unwrap_or_default();
+            let drawn = texts(&drawing);
             assert!(
                 !drawn.iter().any(|text| text.contains("inf") || text.contains("NaN")),
                 "{drawn:?}"
             );
         }
-        assert!(draw(&[]).is_empty());
-        assert!(why_none(&chart).starts_with("There is no chart"));
     }
 }
 
 #[test]
-fn bars_have_names_values_and_reasons() {
+fn dots_have_names_values_and_one_best() {
     let mut gone = case("gone", &[], &[]);
     gone.missing = Some(Missing::Failed("it ended with\nstatus 1".into()));
     let cases = vec![case("slow", &[], &[2.0, 2.1]), case("<fast>", &[], &[1.0]), gone];
-    let svg = one(&group(Chart::Bars, cases));
-    let texts = texts(&svg);
-    for text in ["slow", "&lt;fast&gt;", "488 MB/s", "1.00 GB/s", "it ended with\nstatus 1"] {
-        assert!(texts.contains(&text), "{text}: {texts:?}");
+    let group = group(Chart::Bars, cases);
+    for drawing in [one(&group), picture(&group, "on a disk").unwrap()] {
+        let texts = texts(&drawing);
+        for text in ["slow", "&lt;fast&gt;", "488 ± 190 MB/s", "1.00 GB/s"] {
+            assert!(texts.contains(&text), "{text}: {texts:?}");
+        }
+        assert!(!texts.contains(&"gone"), "{texts:?}");
     }
-    // Only the best one stands out.
-    assert_eq!(svg.matches("<tr class=\"best\"><th scope=\"row\">&lt;fast").count(), 1, "{svg}");
-    assert_eq!(svg.matches("class=\"bar\"").count(), 2, "{svg}");
+    let html = one(&group);
+    assert_eq!(html.matches("class=\"row best\"><span class=\"name\">&lt;fast").count(), 1);
+    assert_eq!(html.matches("class=\"dot\"").count(), 3, "{html}");
 }
 
 #[test]
-fn bars_of_several_runs_are_next_to_each_other() {
-    let first = group(Chart::Bars, vec![case("same", &[], &[1.0]), case("old", &[], &[1.0])]);
-    let second = group(Chart::Bars, vec![case("same", &[], &[2.0]), case("new", &[], &[1.0])]);
-    let sides =
-        [Side { name: "A".into(), group: &first }, Side { name: "B".into(), group: &second }];
-    let drawings = draw(&sides);
-    assert_eq!((drawings.len(), &drawings[0].side[..]), (1, ""));
-    let texts = texts(&drawings[0].html);
-    for text in ["same", "old", "new", "A 1.00 GB/s", "B 500 MB/s"] {
-        assert!(texts.contains(&text), "{text}: {texts:?}");
-    }
+fn an_outlier_squeezes_no_other_sample() {
+    let calm = case("calm", &[], &[1.0, 1.01, 0.99, 1.02, 1.0]);
+    let wild = case("wild", &[], &[1.1, 1.12, 1.1, 40.0, 1.08]);
+    let mut group = group(Chart::Bars, vec![calm, wild]);
+    group.metric = Metric::Seconds;
+    let html = one(&group);
+    assert_eq!(html.matches("class=\"beyond\"").count(), 1, "{html}");
+    assert!(html.contains("Beyond the axis (▸): 1 of wild, up to 40.0 s."), "{html}");
+    // The others are at 60 % of the axis and more.
+    let places = html.split("class=\"dot\" style=\"left:").skip(1);
+    let places = places.map(|rest| rest.split('%').next().unwrap().parse::<f64>().unwrap());
+    assert!(places.into_iter().all(|place| place > 60.0), "{html}");
+}
+
+#[test]
+fn two_points_are_no_line() {
+    let chart = Chart::Lines { x: "threads".into(), by: "method".into() };
+    let at = |threads| case(threads, &[("threads", threads), ("method", "a")], &[1.0]);
+    assert!(one(&group(chart.clone(), vec![at("1"), at("2")])).contains("class=\"dots\""));
+    assert!(one(&group(chart, vec![at("1"), at("2"), at("4")])).contains("<polyline"));
 }
 
 #[test]
@@ -110,24 +116,15 @@ fn heat_maps_are_in_the_order_of_their_sizes() {
 }
 
 #[test]
-fn lines_of_several_runs_have_the_same_scales() {
+fn a_line_has_the_cases_with_one_value() {
     let chart = Chart::Lines { x: "depth".into(), by: "engine".into() };
     let at = |depth, engine, seconds| case("", &[("depth", depth), ("engine", engine)], &[seconds]);
-    let first = group(chart.clone(), vec![at("1", "a", 1.0), at("4", "a", 0.5), at("1", "b", 1.0)]);
-    let second = group(chart, vec![at("1", "b", 0.2), at("2", "b", 0.2)]);
-    let sides =
-        [Side { name: "A".into(), group: &first }, Side { name: "B".into(), group: &second }];
-    let drawings = draw(&sides);
-    let [a, b] = &drawings[..] else { panic!("{drawings:?}") };
-    let ticks = |drawing: &Drawing| -> Vec<String> {
-        let texts = texts(&drawing.html).into_iter();
-        texts.filter(|text| text.ends_with("B/s") || text.len() == 1).map(str::to_owned).collect()
-    };
-    assert_eq!(ticks(a)[..5], ticks(b)[..5]);
-    // The same engine has the same color in both: the second one.
-    assert!(
-        a.html.contains("#d26a13") && b.html.contains("#d26a13") && !b.html.contains("#1f7fc4")
-    );
+    let cases = [("4", "a", 0.5), ("2", "a", 0.7), ("1", "a", 1.0), ("1", "b", 1.0)];
+    let cases = cases.map(|(depth, engine, seconds)| at(depth, engine, seconds));
+    let svg = one(&group(chart, cases.to_vec()));
+    assert_eq!(svg.matches("<polyline").count(), 2);
+    assert_eq!(texts(&svg)[svg.matches("<text").count()..], ["a", "b"]);
+    assert!(svg.contains("#1f7fc4") && svg.contains("#d26a13"), "{svg}");
 }
 
 #[test]

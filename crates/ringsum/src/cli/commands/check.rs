@@ -12,7 +12,7 @@ use std::thread;
 
 use blockring::ErrorKind;
 use ringsum::Algorithm;
-use ringsum::checkfile::{Expected, others_of};
+use ringsum::checkfile::Expected;
 use ringsum::files::{Failure, Hashed, InputFile, Job, Outcome};
 
 use super::hash::hash_in_parallel;
@@ -262,7 +262,7 @@ impl<'a> Checker<'a> {
         if let Assumed { matched: false, mismatched, algorithm: Some((algorithm, bytes)) } = assumed
             && (*mismatched > 1 || *files == 1)
             && !args.status
-            && let others = others_of(*algorithm, *bytes)
+            && let others = messages::others_of(*algorithm, *bytes)
             && !others.is_empty()
         {
             let text = format!(

@@ -294,7 +294,7 @@ impl<'a> Reporter<'a> {
         }
         let tree = std::mem::take(&mut self.tree);
         match std::mem::take(&mut self.is_broken) {
-            false => self.session.print_tree(root.as_os_str().as_bytes(), tree.finish()),
+            false => self.session.print_tree(root.as_os_str().as_bytes(), tree.finalize()),
             true => {
                 let why = "no digest of the tree, since not all of it could be read";
                 self.session.print_error(root.as_os_str().as_bytes(), why)

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use blockring::{BadRange, ErrorKind, Fingerprint, Precision};
+use blockring::{BadRange, Change, ErrorKind, Fingerprint, Precision};
 use ringsum::files::Failure;
 use serde_json::{Map, Value, json};
 
@@ -19,6 +19,20 @@ pub(crate) fn object(name: &[u8], status: &str) -> Object {
 /// The status of a file without a hash: "changed" if it changed while being read, unlike damage.
 pub(crate) fn status_of(failure: &Failure, otherwise: &'static str) -> &'static str {
     if failure.change().is_some() { "changed" } else { otherwise }
+}
+
+/// One word for programs.
+fn word_for(change: Change) -> &'static str {
+    match change {
+        Change::Shrank { .. } => "shrank",
+        Change::Grew { .. } => "grew",
+        Change::Rewritten => "rewritten",
+        Change::StatusChanged => "status",
+        Change::Replaced => "replaced",
+        Change::Removed => "removed",
+        // (None, as long as the library has those above.)
+        _ => "other",
+    }
 }
 
 impl Object {
@@ -66,7 +80,7 @@ impl Object {
                 object.with("narrowed", *precision == Precision::Units)
             }
             failure => match failure.change() {
-                Some(change) => object.with("change", change.name()),
+                Some(change) => object.with("change", word_for(change)),
                 None => object,
             },
         }

@@ -94,12 +94,12 @@ impl<'m, T: Send> FileState<'m, T> {
         match (lock(&self.whole).take(), &self.parts) {
             (Some(Whole::Hashed(digests)), _) => Ok(digests),
             (None, _) if self.len == 0 => Ok(digest_whole(self.mode, &self.algorithms, b"")),
-            (None, BlockHasher::AnyOrder(tree)) => Ok(tree.finish(Some(self.len))?.into()),
+            (None, BlockHasher::AnyOrder(tree)) => Ok(tree.finalize(Some(self.len))?.into()),
             (None, BlockHasher::Ordered(ordered)) => {
                 let next = OrderedHasher::new(self.mode, &self.algorithms);
                 let ordered = std::mem::replace(&mut *lock(ordered), next);
                 match ordered.hashed_bytes() == self.len {
-                    true => Ok(ordered.finish()),
+                    true => Ok(ordered.finalize()),
                     false => Err(Failure::Other("parts of it were not read".to_owned())),
                 }
             }

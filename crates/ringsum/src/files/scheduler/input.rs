@@ -1,5 +1,6 @@
 //! A file to hash: its location, and opening it as the type of file that it was listed as.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,7 +10,7 @@ use blockring::{CacheMode, Change, ErrorKind, Fingerprint, Source, SourceKind};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Failure, Replacement};
+use super::Failure;
 use crate::Algorithms;
 use crate::files::{long_path, walk};
 
@@ -102,17 +103,14 @@ impl InputFile {
     fn open_leased(&self) -> Result<File, Failure> {
         let seen = self.open_with(OFlags::PATH)?;
         let stat = rustix::fs::fstat(&seen).map_err(|error| Failure::Open(error.into()))?;
-        let replacement = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => None,
-            FileType::Directory => Some(Replacement::Directory),
-            FileType::Symlink => Some(Replacement::Link),
-            FileType::Fifo => Some(Replacement::Source(SourceKind::Pipe)),
-            FileType::Socket => Some(Replacement::Source(SourceKind::Socket)),
-            FileType::BlockDevice => Some(Replacement::Source(SourceKind::BlockDevice)),
-            _ => Some(Replacement::Source(SourceKind::CharDevice)),
-        };
-        if let Some(replacement) = replacement {
-            return Err(Failure::Replaced(replacement));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => (),
+            FileType::Directory => return Err(replaced_by(DIRECTORY)),
+            FileType::Symlink => return Err(replaced_by(LINK)),
+            FileType::Fifo => return Err(replaced_by(SourceKind::Pipe)),
+            FileType::Socket => return Err(replaced_by(SourceKind::Socket)),
+            FileType::BlockDevice => return Err(replaced_by(SourceKind::BlockDevice)),
+            _ => return Err(replaced_by(SourceKind::CharDevice)),
         }
         let reopened = format!("/proc/self/fd/{}", seen.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -144,10 +142,10 @@ impl InputFile {
     fn open_failure(&self, error: io::Error) -> Failure {
         let Location::Entry(entry) = &self.location else { return Failure::Open(error) };
         if entry.is_link_now(&error) {
-            return Failure::Replaced(Replacement::Link);
+            return replaced_by(LINK);
         }
         match error.get_ref().is_some_and(|error| error.is::<walk::Swapped>()) {
-            true => Failure::Replaced(Replacement::Parent),
+            true => Failure::Replaced(OTHER_PARENT.to_owned()),
             false => Failure::Open(error),
         }
     }
@@ -195,14 +193,24 @@ impl InputFile {
     }
 }
 
+const DIRECTORY: &str = "a directory";
+const LINK: &str = "a symbolic link";
+
+/// Its path may lead to a file of another tree.
+pub(crate) const OTHER_PARENT: &str = "its directory is not the one that was listed";
+
+fn replaced_by(what: impl Display) -> Failure {
+    Failure::Replaced(format!("it was listed as a regular file and is {what} now"))
+}
+
 /// Rejects anything but a regular file as a replacement of one.
 fn regular(source: Result<Source, blockring::Error>) -> Result<Source, Failure> {
     match source {
         Ok(source) if source.kind() == SourceKind::File => Ok(source),
-        Ok(source) => Err(Failure::Replaced(Replacement::Source(source.kind()))),
+        Ok(source) => Err(replaced_by(source.kind())),
         Err(error) => match error.kind {
             ErrorKind::Open(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                Err(Failure::Replaced(Replacement::Directory))
+                Err(replaced_by(DIRECTORY))
             }
             kind => Err(Failure::Read(kind)),
         },

@@ -136,7 +136,7 @@ pub enum Failure {
     Open(io::Error),
     /// Something else has replaced the regular file that was listed.
     #[error("replaced: {0}")]
-    Replaced(Replacement),
+    Replaced(String),
     /// It could not be read completely, or it changed.
     #[error("{0}")]
     Read(#[from] ErrorKind),
@@ -149,24 +149,6 @@ pub enum Failure {
     /// Another reason, usually from [`FilesOptions::hash_one`].
     #[error("{0}")]
     Other(String),
-}
-
-/// What replaced a regular file between its listing and its opening.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Replacement {
-    /// A device, a pipe, a socket.
-    #[error("it was listed as a regular file and is {0} now")]
-    Source(SourceKind),
-    /// A directory.
-    #[error("it was listed as a regular file and is a directory now")]
-    Directory,
-    /// A symbolic link, which was not followed.
-    #[error("it was listed as a regular file and is a symbolic link now")]
-    Link,
-    /// The directory that holds it was replaced.
-    #[error("its directory is not the one that was listed")]
-    Parent,
 }
 
 impl Failure {

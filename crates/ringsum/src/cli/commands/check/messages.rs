@@ -1,5 +1,7 @@
 //! Messages about checksum files: our own, or those of the tool that the command was invoked as.
 
+use ringsum::Algorithm;
+
 use super::CheckCounts;
 use crate::cli::args::Args;
 use crate::cli::session::Session;
@@ -7,6 +9,9 @@ use crate::cli::session::Session;
 /// Most malformed lines of one checksum file that are reported individually, because a binary file
 /// has millions. With `--warn` all are.
 const MALFORMED_MAX: u64 = 10;
+
+/// Shortest digest of BLAKE3 that a checksum file may have.
+const SHORTEST_BLAKE3_BYTES: usize = 16;
 
 /// Returns the message about a malformed line, the `count`-th of its list. Lines that make the
 /// check fail are reported; lines that are only counted are reported on demand, as in GNU tools.
@@ -18,6 +23,24 @@ pub(super) fn malformed(args: &Args, number: u64, count: u64, why: &str) -> Opti
         None if args.warn => Some(format!("{number}: improperly formatted checksum line: {why}")),
         None if args.lenient || args.status || count > MALFORMED_MAX => None,
         None => Some(format!("{number}: improperly formatted checksum line: {why}")),
+    }
+}
+
+/// Returns the names of the other algorithms whose digests have this length; BLAKE2b and BLAKE3 have
+/// many.
+pub(super) fn others_of(algorithm: Algorithm, bytes: usize) -> String {
+    let fitting = |other: Algorithm| match (other, u8::try_from(bytes)) {
+        (Algorithm::Blake2b(longest), Ok(bytes @ 1..)) if bytes <= longest => {
+            Some(Algorithm::Blake2b(bytes))
+        }
+        (Algorithm::Blake3, _) if bytes >= SHORTEST_BLAKE3_BYTES => Some(other),
+        _ => (other.bytes() == bytes).then_some(other),
+    };
+    let others = Algorithm::ALL.into_iter().filter(|other| other.name() != algorithm.name());
+    let names: Vec<_> = others.filter_map(fitting).map(|other| other.to_string()).collect();
+    match names.split_last() {
+        Some((end, rest)) if !rest.is_empty() => format!("{} or {end}", rest.join(", ")),
+        _ => names.concat(),
     }
 }
 
