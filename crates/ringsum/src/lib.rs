@@ -53,5 +53,6 @@ struct Readme;
 
 /// The examples of the repository's README, as tests.
 #[cfg(doctest)]
+#[allow(rustdoc::invalid_codeblock_attributes)]
 #[doc = include_str!("../../../README.md")]
 struct FrontPage;
