@@ -18,7 +18,9 @@
 //!
 //! Parts can be hashed separately, on several machines too: [`left_subtree_len`] says where to split,
 //! [`hash_range`] returns the chaining value of a range, and [`Tree`] merges such values into the
-//! hash of the whole. `examples/ranges.rs` is an example.
+//! hash of the whole. `examples/ranges.rs` is an example. An [`OutboardWriter`] keeps the
+//! nodes of the tree, in the layout of the crate `bao`, and [`bad_ranges`] finds damaged bytes with
+//! them.
 
 pub mod checkfile;
 pub mod files;
@@ -31,10 +33,12 @@ pub use {
     hash::{
         BadRanges, Error, Mode, Options,
         algorithm::{Algorithm, Algorithms},
+        damage::bad_ranges,
         digest::{Digest, Digests},
         digest_bytes, digest_file, digest_planned, digest_scan, digest_source, digest_tee,
         hash_file, hash_range,
         multi_buffer::MultiBuffer,
+        outboard::{Outboard, OutboardWriter},
         plan,
         reader::{digest_reader, hash_reader},
         tree::{Subtree, Tree, TreeError, left_subtree_len},

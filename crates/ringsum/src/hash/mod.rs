@@ -1,14 +1,16 @@
 //! Hashing: from the blocks of a source to its digests.
 //!
-//! There are five implementations, each for a different kind of input (`ARCHITECTURE.md` has the
+//! There are four implementations, each for a different kind of input (`ARCHITECTURE.md` has the
 //! numbers): [`TreeHasher`] for blocks in any order, [`OrderedHasher`] for any algorithm,
-//! [`MultiBuffer`] for many short inputs, [`reader`] for what is no file, and a direct call for input
-//! in memory.
+//! [`MultiBuffer`] for many short inputs, and a direct call for input in memory. [`reader`] feeds the
+//! first two from what is no file.
 
 pub(crate) mod algorithm;
+pub(crate) mod damage;
 pub(crate) mod digest;
 pub(crate) mod multi_buffer;
 mod ordered_hasher;
+pub(crate) mod outboard;
 pub(crate) mod reader;
 pub(crate) mod tree;
 mod tree_hasher;
@@ -90,6 +92,9 @@ pub enum Error {
     /// A range is not a subtree, or the parts do not form a complete tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// The nodes of a tree could not be written.
+    #[error("writing the tree nodes: {0}")]
+    Outboard(std::io::Error),
     /// The engine `null` reads nothing: its blocks are not the content of a file.
     #[error("engine null reads nothing, so there is nothing to hash; it is for measuring only")]
     NothingRead,
@@ -244,7 +249,8 @@ pub fn digest_planned(
     let makes_tree = is_subtree_size(block_bytes);
     let tree = TreeHasher::new(mode);
     // (Offsets of a source that is read from a position do not start at 0.)
-    let add_to_tree = |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes)?);
+    let add_to_tree =
+        |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes).map(|_| ())?);
     if algorithms.is_blake3() && makes_tree && !options.config.io.in_order {
         plan.any_order(source, |block| {
             add_to_tree(block)?;
@@ -399,7 +405,7 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
     let makes_tree = !options.config.io.in_order && is_subtree_size(plan.block_bytes());
     if makes_tree && plan.block_bytes() < len {
         let tree = TreeHasher::of_range(&options.mode, &range);
-        plan.any_order(source, |block| Ok(tree.update(block.offset, block.bytes)?))?;
+        plan.any_order(source, |block| Ok(tree.update(block.offset, block.bytes).map(|_| ())?))?;
         return Ok(tree.finalize_range()?);
     }
     let mut hasher = tree::subtree_hasher(&options.mode, range.start);

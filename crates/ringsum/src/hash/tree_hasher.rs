@@ -40,7 +40,8 @@ impl<'m> TreeHasher<'m> {
     }
 
     /// Hashes a block. All blocks of an input except the last have the same size, 2^k KiB.
-    pub(crate) fn update(&self, offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
+    /// Returns its chaining value.
+    pub(crate) fn update(&self, offset: u64, bytes: &[u8]) -> Result<Subtree, TreeError> {
         let mut hasher = subtree_hasher(self.mode, offset);
         hasher.update(bytes);
         let len = bytes.len() as u64;
@@ -50,7 +51,8 @@ impl<'m> TreeHasher<'m> {
         if let Some(digest) = digest {
             state.first = Some((len, digest));
         }
-        state.tree.add(subtree)
+        state.tree.add(subtree)?;
+        Ok(subtree)
     }
 
     /// Returns the digest of all blocks, and resets the hasher. Fails if they are not `len` bytes

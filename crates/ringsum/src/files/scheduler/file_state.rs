@@ -67,7 +67,9 @@ impl<'m, T: Send> FileState<'m, T> {
     ) -> Result<(), BoxError> {
         if block.bytes.len() as u64 != self.len {
             match &self.parts {
-                BlockHasher::AnyOrder(tree) => tree.update(block.offset, block.bytes)?,
+                BlockHasher::AnyOrder(tree) => {
+                    tree.update(block.offset, block.bytes)?;
+                }
                 BlockHasher::Ordered(ordered) => lock(ordered).update_at(block.offset, block.bytes),
             }
             return Ok(());

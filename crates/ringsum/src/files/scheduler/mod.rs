@@ -172,7 +172,7 @@ impl From<Error> for Failure {
         match error {
             Error::Read(error) => Failure::Read(error.kind),
             Error::Tree(error) => Failure::Tree(error),
-            error @ Error::NothingRead => Failure::Other(error.to_string()),
+            error @ (Error::NothingRead | Error::Outboard(_)) => Failure::Other(error.to_string()),
         }
     }
 }

@@ -1,0 +1,320 @@
+//! The command line as plain values.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use blockring::{CacheMode, Config, EngineKind, IoPriority, RateLimit};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::data::Reading;
+use crate::geometry::MILLION;
+
+/// Find damaged bytes of files, and repair them
+///
+/// A sidecar (FILE.guard) holds BLAKE3 digests, the nodes of their trees, and parity. It is made in one read of the files, at the speed of hashing.
+#[derive(Parser, Debug)]
+#[command(
+    name = "ringguard",
+    version,
+    after_help = "Exit status: 0 if everything is intact or was repaired, 1 if something is damaged and can be repaired, 2 for a wrong command line, 3 if something is damaged beyond repair, 4 if a file could not be read or written."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Make a sidecar, and print the digests
+    Create(CreateArgs),
+    /// Compare files with their sidecar, and list damaged bytes
+    Verify(VerifyArgs),
+    /// Repair damaged and missing files
+    Repair(RepairArgs),
+    /// Print what a sidecar protects
+    Info(InfoArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// Files to protect, or directories with -r
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Sidecar to write [default: FILE.guard]
+    #[arg(short, long, value_name = "NAME.guard")]
+    pub(crate) output: Option<PathBuf>,
+    /// Protect all regular files in directories
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Parity as a share of the data, 0 to 100%; 0 for digests and tree nodes alone
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
+    pub(crate) redundancy: u32,
+    /// Bytes to which tree nodes locate damage, 1K to 1M
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = parse_group)]
+    pub(crate) group_size: u32,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) io: IoArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// Sidecars, or files that have one
+    #[arg(value_name = "NAME.guard|FILE", required = true)]
+    pub(crate) names: Vec<PathBuf>,
+    /// Also check that the digests are those of this checksum file
+    #[arg(long, value_name = "LIST")]
+    pub(crate) check: Option<PathBuf>,
+    /// Also read the parity, which is otherwise read only if something is damaged
+    #[arg(long)]
+    pub(crate) parity: bool,
+    /// Read from the device, never from the page cache
+    #[arg(long)]
+    pub(crate) bypass_cache: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) io: IoArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RepairArgs {
+    /// Sidecars, or files that have one
+    #[arg(value_name = "NAME.guard|FILE", required = true)]
+    pub(crate) names: Vec<PathBuf>,
+    /// Write only damaged bytes, into the damaged files, after they were saved in NAME.guard.undo
+    #[arg(long)]
+    pub(crate) in_place: bool,
+    /// Put back what an interrupted --in-place overwrote
+    #[arg(long, conflicts_with = "in_place")]
+    pub(crate) undo: bool,
+    /// Do not keep the damaged file as NAME.damaged
+    #[arg(long, conflicts_with_all = ["in_place", "undo"])]
+    pub(crate) discard: bool,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) io: IoArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// Sidecars, or files that have one
+    #[arg(value_name = "NAME.guard|FILE", required = true)]
+    pub(crate) names: Vec<PathBuf>,
+    /// Print one JSON object per sidecar
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct PlaceArgs {
+    /// Directory that names are relative to [default: that of the sidecar]
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// When to show progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// After one second, on a terminal
+    Auto,
+    /// From the start
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ReportArgs {
+    /// Print one JSON object per file (docs/ringguard.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print nothing about intact files
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// When to show progress
+    #[arg(long, value_name = "WHEN", default_value = "auto", default_missing_value = "always", num_args = 0..=1, require_equals = true)]
+    pub(crate) progress: When,
+    /// Print how files are read, and why, and what damage can be repaired
+    #[arg(long)]
+    pub(crate) explain: bool,
+}
+
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "I/O options (detected automatically by default)")]
+pub(crate) struct IoArgs {
+    /// engine, page-cache, block-size, queue-depth or workers, as KEY=VALUE[,KEY=VALUE]...
+    #[arg(long = "io", value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub(crate) settings: Vec<String>,
+    /// Most memory, such as 64MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub(crate) memory: Option<u64>,
+    /// Most bytes to read per second, such as 100MB
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) limit_rate: Option<NonZero<u64>>,
+    /// Priority of reads: idle, or best-effort[:0-7]
+    #[arg(long, value_name = "CLASS", value_parser = parse_priority)]
+    pub(crate) io_priority: Option<IoPriority>,
+}
+
+/// Memory without a limit by the user, in bytes.
+const MEMORY_BYTES: u64 = 64 << 20;
+
+/// Longest run, in bytes. Shards are read in runs, because longer reads are faster: 64 KiB at depth
+/// 32 read 2.3 GB/s, 256 KiB 3.0, 512 KiB up to 3.4.
+const RUN_BYTES: u32 = 256 << 10;
+
+impl IoArgs {
+    /// Returns how to read. The memory covers the blocks, the chunks of the code and its sums.
+    pub(crate) fn reading(&self, bypass_cache: bool) -> Result<Reading, String> {
+        let memory = self.memory.unwrap_or(MEMORY_BYTES);
+        let mut reading =
+            Reading { bytes_per_s: self.limit_rate.map(NonZero::get), ..Reading::default() };
+        // With 16 shards a chunk takes 16 runs: four of them and two sums are open at a time.
+        let most = (memory / 128).max(16 << 10);
+        reading.run_bytes = RUN_BYTES.min(1 << most.ilog2());
+        let config = &mut reading.config;
+        for setting in &self.settings {
+            let (key, value) = setting.split_once('=').ok_or_else(|| {
+                format!("--io {setting}: not KEY=VALUE; keys are engine, page-cache, block-size, queue-depth and workers")
+            })?;
+            set(config, key, value).map_err(|why| format!("--io {setting}: {why}"))?;
+        }
+        if let Some(bytes) = config.io.block_bytes {
+            reading.run_bytes = bytes;
+        }
+        config.io.rate_limit = self.limit_rate.map(RateLimit::new);
+        config.io.priority = self.io_priority;
+        config.io.bypass_cache = bypass_cache;
+        config.memory.limit_bytes = self.memory.map(|bytes| bytes / 4);
+        config.validate().map_err(|error| error.to_string())?;
+        Ok(reading)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory.unwrap_or(MEMORY_BYTES)
+    }
+}
+
+fn set(config: &mut Config, key: &str, value: &str) -> Result<(), String> {
+    let number = || value.parse::<u32>().map_err(|_| "not a number".to_owned());
+    match key {
+        "engine" => {
+            let engines =
+                [EngineKind::IoUring, EngineKind::Libaio, EngineKind::Pool, EngineKind::Pread];
+            let engine = engines.into_iter().find(|engine| engine.name() == value);
+            config.io.engine = Some(engine.ok_or("engines are io_uring, libaio, pool and pread")?);
+        }
+        "page-cache" => {
+            let mode = CacheMode::ALL.into_iter().find(|mode| mode.name() == value);
+            config.io.cache = Some(mode.ok_or("modes are direct, buffered and dontcache")?);
+        }
+        "block-size" => {
+            let bytes = parse_size(value)
+                .filter(|bytes| bytes.is_power_of_two() && (4096..=4 << 20).contains(bytes));
+            config.io.block_bytes = Some(bytes.ok_or("a power of two from 4KiB to 4MiB")? as u32);
+        }
+        "queue-depth" => config.io.queue_depth = Some(number()?),
+        "workers" => config.io.workers = Some(number()?),
+        _ => {
+            return Err(
+                "keys are engine, page-cache, block-size, queue-depth and workers".to_owned()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Parses a size such as `16K`, `64MiB` or `1.5GB`: `K` and `KiB` are 1024 bytes, `KB` is 1000.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        "KB" | "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return None,
+    };
+    if let Ok(number) = number.parse::<u64>() {
+        return number.checked_mul(factor);
+    }
+    let bytes = number.parse::<f64>().ok()? * factor as f64;
+    (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
+fn parse_percent(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    match number {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => {
+            Ok((percent / 100.0 * MILLION as f64).round() as u32)
+        }
+        _ => Err("a share of the data from 0 to 100%".to_owned()),
+    }
+}
+
+fn parse_group(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text)
+        .filter(|bytes| bytes.is_power_of_two() && (1 << 10..=1 << 20).contains(bytes));
+    bytes.map(|bytes| bytes as u32).ok_or_else(|| "a power of two from 1K to 1M".to_owned())
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).ok_or_else(|| "not a size such as 64MiB".to_owned())?;
+    (bytes >= 8 << 20).then_some(bytes).ok_or_else(|| "the minimum is 8MiB".to_owned())
+}
+
+fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
+    parse_size(text).and_then(NonZero::new).ok_or_else(|| "not a rate such as 100MB".to_owned())
+}
+
+fn parse_priority(text: &str) -> Result<IoPriority, String> {
+    let level = |text: &str| text.parse().ok().filter(|level| *level <= 7);
+    match text.split_once(':') {
+        None if text == "idle" => Ok(IoPriority::Idle),
+        None if text == "best-effort" => Ok(IoPriority::BestEffort(4)),
+        Some(("best-effort", text)) if level(text).is_some() => {
+            Ok(IoPriority::BestEffort(level(text).unwrap_or(4)))
+        }
+        _ => Err("idle, or best-effort with a level from 0 to 7, such as best-effort:7".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_shares() {
+        assert_eq!(parse_size("16K"), Some(16 << 10));
+        assert_eq!(parse_size("1.5KB"), Some(1500));
+        assert_eq!(parse_size("x"), None);
+        assert_eq!(parse_percent("5%"), Ok(50_000));
+        assert_eq!(parse_percent("0"), Ok(0));
+        assert!(parse_percent("101").is_err() && parse_percent("NaN").is_err());
+        assert!(parse_group("3K").is_err());
+        assert_eq!(parse_group("1M"), Ok(1 << 20));
+        assert!(matches!(parse_priority("best-effort:7"), Ok(IoPriority::BestEffort(7))));
+        assert!(parse_priority("best-effort:8").is_err());
+    }
+}

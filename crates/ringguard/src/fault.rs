@@ -1,0 +1,37 @@
+//! Fault points: a build with debug assertions kills itself at the point whose number
+//! `RINGGUARD_FAULT` has, so that tests can show that the next run completes what was begun.
+
+/// A point before or after a write, an fsync or a rename.
+pub(crate) fn point() {
+    #[cfg(debug_assertions)]
+    debug::point();
+}
+
+/// Most bytes that are read between two checkpoints, if a test wants fewer than there should be.
+pub(crate) fn batch_bytes() -> Option<u64> {
+    #[cfg(debug_assertions)]
+    return std::env::var("RINGGUARD_BATCH").ok()?.parse().ok();
+    #[cfg(not(debug_assertions))]
+    None
+}
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn point() {
+        let number = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
+        let wanted = std::env::var("RINGGUARD_FAULT").ok().and_then(|text| text.parse().ok());
+        if wanted == Some(number) {
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::KILL,
+            );
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}

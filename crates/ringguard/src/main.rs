@@ -1,0 +1,5 @@
+//! `ringguard`: see the library.
+
+fn main() -> std::process::ExitCode {
+    ringguard::main()
+}

@@ -1,0 +1,185 @@
+//! Lost pieces from what is left of their columns.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::code::{self, Coder, Solver, Sums};
+use crate::data::Piece;
+use crate::diagnosis::{Diagnosis, Examination, hash_piece};
+use crate::geometry::{Column, Run, Step};
+use crate::lock;
+use crate::sidecar::Unusable;
+
+type Solvers = Mutex<HashMap<(Vec<u32>, Vec<u32>), Arc<Solver>>>;
+
+/// Takes pieces, by the number of the first one.
+pub(crate) type Take<'a> = &'a (dyn Fn(u64, &[u8]) -> Result<()> + Sync);
+
+/// What to do with pieces. Both are called on several threads, each piece once.
+pub(crate) struct Sink<'a> {
+    /// Gets adjacent intact pieces, by the number of the first one. `None`: they are not needed, and
+    /// columns without damage are not read.
+    pub(crate) intact: Option<Take<'a>>,
+    /// Gets a recovered piece, whose hash was checked.
+    pub(crate) recovered: Take<'a>,
+}
+
+/// Reads what is intact, and computes what is lost.
+pub(crate) fn recover(
+    examination: &Examination<'_>,
+    diagnosis: &Diagnosis,
+    sink: &Sink<'_>,
+) -> Result<()> {
+    let data = examination.data();
+    let geometry = data.geometry;
+    let solvers = Solvers::default();
+    let finish = |step: Step, sums: Sums<'_>| {
+        for place in 0..step.count {
+            let column = Column { window: step.window, column: step.column + u64::from(place) };
+            solve(examination, diagnosis, &solvers, (column, place), &sums, sink)?;
+        }
+        Ok(())
+    };
+    let coder = (!diagnosis.columns.is_empty()).then(|| {
+        code::prepare();
+        Coder::new(geometry, finish)
+    });
+    let columns = (data.reading.run_bytes / geometry.piece_bytes).max(1);
+    let columns = u64::from(columns).min(geometry.columns) as u32;
+    let is_affected = |step: &Step| {
+        let first = Column { window: step.window, column: step.column };
+        let end = Column { window: step.window, column: step.column + u64::from(step.count) };
+        diagnosis.columns.range(first..end).next().is_some()
+    };
+    let size = u64::from(geometry.piece_bytes);
+    let mut steps = geometry
+        .steps(columns)
+        .filter(|step| sink.intact.is_some() || is_affected(step))
+        .peekable();
+    while steps.peek().is_some() {
+        let mut runs = Vec::new();
+        // In parts, so that the list of runs needs little memory.
+        while runs.len() < 1 << 16
+            && let Some(step) = steps.next()
+        {
+            runs.extend(geometry.runs(step));
+        }
+        // Runs of which nothing is intact need not be read.
+        let is_lost = |first: u64, count: u32| {
+            (first..first + u64::from(count)).all(|piece| diagnosis.bad.contains(&piece))
+        };
+        let (lost, some): (Vec<_>, Vec<_>) =
+            runs.into_iter().partition(|run| is_lost(run.first, run.count));
+        // They are added with the first other run of their step, so that few steps are open at once.
+        let mut waiting: HashMap<Step, Vec<Run>> = HashMap::new();
+        for run in lost {
+            waiting.entry(run.step).or_default().push(run);
+        }
+        let waiting = Mutex::new(waiting);
+        let add_lost = |step: Option<Step>| {
+            let Some(coder) = &coder else { return Ok(()) };
+            let runs: Vec<_> = match step {
+                Some(step) => lock(&waiting).remove(&step).into_iter().flatten().collect(),
+                None => lock(&waiting).drain().flat_map(|(_, runs)| runs).collect(),
+            };
+            runs.iter().try_for_each(|run| coder.add(run, &[]))
+        };
+        data.read(&some, true, &|piece: Piece<'_>| {
+            (examination.progress)(piece.bytes.len() as u64);
+            add_lost(Some(piece.run.step))?;
+            let all = piece.run.first..piece.run.first + u64::from(piece.run.count);
+            let mut bad: BTreeSet<_> = diagnosis.bad.range(all.clone()).copied().collect();
+            if let Some(unread) = piece.unread.iter().find(|unread| !bad.contains(unread)) {
+                return Err(anyhow!(
+                    "the bytes at {} of the data could be read before, and cannot now",
+                    unread * size
+                ));
+            }
+            bad.extend(piece.unread);
+            let mut start = all.start;
+            let bytes_of = |from: u64, to: u64| {
+                let (from, to) = ((from - all.start) * size, (to - all.start) * size);
+                let end = (to as usize).min(piece.bytes.len());
+                &piece.bytes[(from as usize).min(end)..end]
+            };
+            if let Some(intact) = sink.intact {
+                for end in bad.iter().copied().chain([all.end]) {
+                    if start < end {
+                        intact(start, bytes_of(start, end))?;
+                    }
+                    start = end + 1;
+                }
+            }
+            match &coder {
+                Some(coder) if is_affected(&piece.run.step) => match bad.is_empty() {
+                    true => coder.add(&piece.run, piece.bytes),
+                    false => {
+                        let mut bytes = piece.bytes.to_vec();
+                        bytes.resize(piece.run.count as usize * size as usize, 0);
+                        for number in &bad {
+                            let place = ((number - all.start) * size) as usize;
+                            bytes[place..place + size as usize].fill(0);
+                        }
+                        coder.add(&piece.run, &bytes)
+                    }
+                },
+                _ => Ok(()),
+            }
+        })?;
+        // Steps of which nothing is intact.
+        add_lost(None)?;
+    }
+    Ok(())
+}
+
+/// Computes the lost pieces of a column.
+fn solve(
+    examination: &Examination<'_>,
+    diagnosis: &Diagnosis,
+    solvers: &Solvers,
+    (column, place): (Column, u32),
+    sums: &Sums<'_>,
+    sink: &Sink<'_>,
+) -> Result<()> {
+    let Some(loss) = diagnosis.columns.get(&column) else { return Ok(()) };
+    let (sidecar, data) = (examination.sidecar, examination.data());
+    let unusable = |what: &str| Unusable(format!("{}: {what}", sidecar.path.display()));
+    let mut differences = Vec::with_capacity(loss.lost.len());
+    for parity in &loss.parities {
+        let mut sum = Vec::new();
+        sums.read(*parity, place, 1, &mut sum);
+        let stored = sidecar.parity(column, *parity);
+        let stored =
+            stored.ok_or_else(|| unusable("its parity was intact before, and is not now"))?;
+        differences.push(code::difference(&sum, &stored));
+    }
+    let key = (loss.lost.clone(), loss.parities.clone());
+    let known = lock(solvers).get(&key).map(Arc::clone);
+    let solver = match known {
+        Some(solver) => solver,
+        None => {
+            let solver = Solver::new(data.geometry.m, &loss.lost, &loss.parities);
+            let solver = Arc::new(solver.context("the parity does not suffice; this is a bug")?);
+            let mut solvers = lock(solvers);
+            // Random damage has as many patterns as columns.
+            if solvers.len() < 64 {
+                solvers.insert(key, Arc::clone(&solver));
+            }
+            solver
+        }
+    };
+    for (i, shard) in loss.lost.iter().enumerate() {
+        let piece = data.geometry.piece(column, *shard).context("a piece beyond the end")?;
+        let bytes = solver.solve(i, &differences);
+        if !sidecar.is_good(piece, &hash_piece(&data, piece, &bytes)) {
+            return Err(unusable(
+                "a recovered piece does not have its hash: the sidecar contradicts itself",
+            )
+            .into());
+        }
+        (sink.recovered)(piece, &bytes)?;
+    }
+    Ok(())
+}

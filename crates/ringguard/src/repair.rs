@@ -1,0 +1,409 @@
+//! `repair`: writes repaired files beside the damaged ones and swaps them, or writes into them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File as StdFile;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, bail, ensure};
+use blockring::{CacheMode, ErrorKind, Source};
+use ringsum::Options;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::data::{Fingerprint, drop_cached};
+use crate::diagnosis::{Diagnosis, Examination, State};
+use crate::fault;
+use crate::format::File;
+use crate::lock;
+use crate::recover::{Sink, recover};
+use crate::undo;
+
+/// Suffix of a repaired file before it gets its name.
+const REPAIRING: &str = ".repairing";
+/// Suffix of the damaged file.
+const DAMAGED: &str = ".damaged";
+
+/// A repaired file before it has its name.
+struct Target {
+    index: usize,
+    /// Of a single file. Of a set, thousands may be damaged, more than there are descriptors.
+    open: Option<Open>,
+    /// What was at its name.
+    before: Option<Fingerprint>,
+}
+
+struct Open {
+    file: StdFile,
+    /// The same file, for direct writes.
+    direct: Option<StdFile>,
+}
+
+impl Target {
+    fn write(&self, examination: &Examination<'_>, bytes: &[u8], offset: u64) -> Result<()> {
+        fault::point();
+        let is_aligned = offset.is_multiple_of(4096)
+            && bytes.len().is_multiple_of(4096)
+            && bytes.as_ptr().addr().is_multiple_of(4096);
+        let written = match &self.open {
+            Some(Open { direct: Some(direct), .. }) if is_aligned => {
+                direct.write_all_at(bytes, offset)
+            }
+            Some(open) => open.file.write_all_at(bytes, offset),
+            None => self.file(examination)?.write_all_at(bytes, offset),
+        };
+        written.with_context(|| self.path(examination))
+    }
+
+    /// Returns the file, to read and to write.
+    fn file(&self, examination: &Examination<'_>) -> Result<StdFile> {
+        if let Some(open) = &self.open {
+            return open.file.try_clone().with_context(|| self.path(examination));
+        }
+        let name = suffixed(&examination.sidecar.files[self.index].name, REPAIRING);
+        let file = examination.tree.open_at(&name, OFlags::RDWR, Mode::empty());
+        file.with_context(|| self.path(examination))
+    }
+
+    fn path(&self, examination: &Examination<'_>) -> String {
+        path_of(examination, self.index)
+    }
+}
+
+fn path_of(examination: &Examination<'_>, index: usize) -> String {
+    examination.tree.path(&examination.sidecar.files[index].name).display().to_string()
+}
+
+fn suffixed(name: &[u8], suffix: &str) -> Vec<u8> {
+    [name, suffix.as_bytes()].concat()
+}
+
+/// Writes each damaged file anew beside itself, and swaps the two.
+pub(crate) fn repair_beside(
+    examination: &Examination<'_>,
+    diagnosis: &Diagnosis,
+    discard: bool,
+) -> Result<Vec<String>> {
+    let mut targets = BTreeMap::new();
+    for (index, state) in diagnosis.states.iter().enumerate() {
+        if *state != State::Intact {
+            match open_target(examination, index) {
+                Ok(target) => drop(targets.insert(index, target)),
+                Err(error) => {
+                    remove(examination, &targets);
+                    return Err(error);
+                }
+            }
+        }
+    }
+    let result = fill(examination, diagnosis, &targets);
+    let finished = result
+        .and_then(|()| targets.values().try_for_each(|target| finish_target(examination, target)));
+    if let Err(error) = finished {
+        remove(examination, &targets);
+        return Err(error);
+    }
+    let mut kept = Vec::new();
+    for target in targets.values() {
+        let swapped = swap(examination, target, discard);
+        kept.extend(swapped.with_context(|| target.path(examination))?);
+    }
+    Ok(kept)
+}
+
+/// Removes repaired files that do not get their names.
+fn remove(examination: &Examination<'_>, targets: &BTreeMap<usize, Target>) {
+    for target in targets.values() {
+        let name = suffixed(&examination.sidecar.files[target.index].name, REPAIRING);
+        if let Ok((parent, last)) = examination.tree.parent(&name, false) {
+            let _ = rustix::fs::unlinkat(&parent, last, AtFlags::empty());
+        }
+    }
+}
+
+fn open_target(examination: &Examination<'_>, index: usize) -> Result<Target> {
+    let file = &examination.sidecar.files[index];
+    let path = || examination.tree.path(&suffixed(&file.name, REPAIRING)).display().to_string();
+    let (parent, last) = examination.tree.parent(&file.name, true).with_context(path)?;
+    let name = suffixed(last.as_bytes(), REPAIRING);
+    let name = OsStr::from_bytes(&name);
+    // What an interrupted repair left.
+    match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(io::Error::from(error)).with_context(path),
+    }
+    fault::point();
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o600));
+    let opened = StdFile::from(opened.map_err(io::Error::from).with_context(path)?);
+    match rustix::fs::fallocate(&opened, FallocateFlags::empty(), 0, file.len.max(1)) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {}
+        Err(error) => {
+            let _ = rustix::fs::unlinkat(&parent, name, AtFlags::empty());
+            return Err(io::Error::from(error)).with_context(path);
+        }
+    }
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let direct = rustix::fs::openat(&parent, name, flags, Mode::empty()).ok().map(StdFile::from);
+    let before = match examination.tree.read(&file.name) {
+        Ok((_, stat)) => Some(Fingerprint::of(&stat)),
+        Err(_) => None,
+    };
+    let open = (!examination.sidecar.head.is_set).then_some(Open { file: opened, direct });
+    Ok(Target { index, open, before })
+}
+
+/// Writes what is intact and what was recovered.
+fn fill(
+    examination: &Examination<'_>,
+    diagnosis: &Diagnosis,
+    targets: &BTreeMap<usize, Target>,
+) -> Result<()> {
+    let data = examination.data();
+    let size = u64::from(data.geometry.piece_bytes);
+    let write = |first: u64, bytes: &[u8]| -> Result<()> {
+        let (start, end) = (first * size, first * size + bytes.len() as u64);
+        for index in data.files_in(start, end) {
+            let Some(target) = targets.get(&index) else { continue };
+            let file = &data.files[index];
+            let part = file.start.max(start)..file.end().min(end);
+            if !part.is_empty() {
+                let bytes = &bytes[(part.start - start) as usize..(part.end - start) as usize];
+                target.write(examination, bytes, part.start - file.start)?;
+            }
+        }
+        Ok(())
+    };
+    if !data.is_set {
+        return recover(examination, diagnosis, &Sink { intact: Some(&write), recovered: &write });
+    }
+    for target in targets.values() {
+        copy_intact(examination, diagnosis, target)?;
+    }
+    recover(examination, diagnosis, &Sink { intact: None, recovered: &write })
+}
+
+/// Copies the intact pieces of a file.
+fn copy_intact(
+    examination: &Examination<'_>,
+    diagnosis: &Diagnosis,
+    target: &Target,
+) -> Result<()> {
+    let data = examination.data();
+    let file = &data.files[target.index];
+    let path = || examination.tree.path(&file.name).display().to_string();
+    let Ok((source, _)) = examination.tree.read(&file.name) else { return Ok(()) };
+    let size = u64::from(data.geometry.piece_bytes);
+    let mut buffer = Vec::new();
+    for piece in file.start / size..file.end().div_ceil(size) {
+        if diagnosis.bad.contains(&piece) {
+            continue;
+        }
+        let (from, to) = ((piece * size).max(file.start), ((piece + 1) * size).min(file.end()));
+        buffer.resize((to - from) as usize, 0);
+        source.read_exact_at(&mut buffer, from - file.start).with_context(path)?;
+        target.write(examination, &buffer, from - file.start)?;
+    }
+    Ok(())
+}
+
+/// Makes a repaired file durable, and reads it back.
+fn finish_target(examination: &Examination<'_>, target: &Target) -> Result<()> {
+    let file = &examination.sidecar.files[target.index];
+    let path = || target.path(examination);
+    let written = target.file(examination)?;
+    written.set_len(file.len).with_context(path)?;
+    restore_metadata(&written, file).with_context(path)?;
+    fault::point();
+    written.sync_all().with_context(path)?;
+    verify_written(examination, written, file).with_context(path)
+}
+
+/// Restores owner, mode and modification time. Only the owner may be refused: to other users than
+/// root, whose files are their own in any case.
+fn restore_metadata(file: &StdFile, as_in: &File) -> io::Result<()> {
+    let stat = rustix::fs::fstat(file)?;
+    if (stat.st_uid, stat.st_gid) != (as_in.uid, as_in.gid) {
+        let (uid, gid) =
+            (rustix::fs::Uid::from_raw(as_in.uid), rustix::fs::Gid::from_raw(as_in.gid));
+        match rustix::fs::fchown(file, Some(uid), Some(gid)) {
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(as_in.mode))?;
+    restore_mtime(file, as_in)
+}
+
+fn restore_mtime(file: &StdFile, as_in: &File) -> io::Result<()> {
+    let mtime = Timespec { tv_sec: as_in.mtime_s, tv_nsec: as_in.mtime_ns.into() };
+    let atime = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    Ok(rustix::fs::futimens(file, &Timestamps { last_access: atime, last_modification: mtime })?)
+}
+
+/// Reads a file back from its device, and compares it with its root.
+fn verify_written(examination: &Examination<'_>, mut file: StdFile, as_in: &File) -> Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    let path = examination.tree.path(&as_in.name);
+    let reopened =
+        StdFile::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)))?;
+    let source = Source::from_exclusive(reopened, &path, CacheMode::Buffered)?;
+    let config = examination.reading.config.clone();
+    let bypassing = Options {
+        config: config.clone().with(|config| {
+            (config.io.bypass_cache, config.io.cache, config.io.engine) = (true, None, None);
+        }),
+        ..Options::default()
+    };
+    let digests = match ringsum::digest_source(&source, &bypassing) {
+        Err(ringsum::Error::Read(error)) if matches!(error.kind, ErrorKind::BypassCache(_)) => {
+            // All that can be done here: it was synced, and is dropped from the page cache.
+            drop_cached(file.as_fd())?;
+            ringsum::digest_source(&source, &Options { config, ..Options::default() })?
+        }
+        digests => digests?,
+    };
+    let is_same = digests.hash().is_some_and(|hash| hash == as_in.root);
+    ensure!(is_same, "what was written reads back as something else; the device may be failing");
+    Ok(())
+}
+
+/// Gives a repaired file its name. The name always leads to one of the two. Returns where the
+/// damaged file is.
+fn swap(examination: &Examination<'_>, target: &Target, discard: bool) -> Result<Option<String>> {
+    let name = &examination.sidecar.files[target.index].name;
+    let (parent, last) = examination.tree.parent(name, false)?;
+    let repairing = suffixed(last.as_bytes(), REPAIRING);
+    let repairing = OsStr::from_bytes(&repairing);
+    let parent = &parent;
+    let now = rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW);
+    let now = now.ok().map(|stat| Fingerprint::of(&stat));
+    ensure!(
+        now.is_some() == target.before.is_some()
+            && now.is_none_or(|now| target.before.is_some_and(|before| before == now)),
+        "it changed while it was repaired; run it again when no process writes to it"
+    );
+    let mut kept = None;
+    if now.is_some() && !discard {
+        let kept_name = keep(parent, last)?;
+        let directory = name.strip_suffix(last.as_bytes()).unwrap_or_default();
+        let kept_name = [directory, &kept_name].concat();
+        kept = Some(examination.tree.path(&kept_name).display().to_string());
+    }
+    fault::point();
+    rustix::fs::renameat(parent, repairing, parent, last).map_err(io::Error::from)?;
+    fault::point();
+    rustix::fs::fsync(parent).map_err(io::Error::from)?;
+    Ok(kept)
+}
+
+/// Gives the damaged file a second name, the first free one.
+fn keep(parent: &OwnedFd, last: &OsStr) -> Result<Vec<u8>> {
+    for number in 1..1000 {
+        let suffix = match number {
+            1 => DAMAGED.to_owned(),
+            _ => format!("{DAMAGED}.{number}"),
+        };
+        let kept = suffixed(last.as_bytes(), &suffix);
+        let name = OsStr::from_bytes(&kept);
+        fault::point();
+        match rustix::fs::linkat(parent, last, parent, name, AtFlags::empty()) {
+            Ok(()) => return Ok(kept),
+            Err(Errno::EXIST) => {
+                let inode = |name| {
+                    let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+                    stat.map(|stat| (stat.st_dev, stat.st_ino)).map_err(io::Error::from)
+                };
+                // An interrupted repair got as far as this.
+                if inode(name)? == inode(last)? {
+                    return Ok(kept);
+                }
+            }
+            // A file system without links: the name leads to nothing for a moment.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {
+                let flags = RenameFlags::NOREPLACE;
+                match rustix::fs::renameat_with(parent, last, parent, name, flags) {
+                    Ok(()) => return Ok(kept),
+                    Err(Errno::EXIST) => {}
+                    Err(error) => return Err(io::Error::from(error).into()),
+                }
+            }
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+    bail!("a thousand damaged copies of it are here; remove some")
+}
+
+/// Writes the bad pieces into the damaged files, after what they overwrite was saved.
+pub(crate) fn repair_in_place(
+    examination: &Examination<'_>,
+    diagnosis: &Diagnosis,
+) -> Result<Vec<String>> {
+    let data = examination.data();
+    let size = u64::from(data.geometry.piece_bytes);
+    // Missing files have nothing to be written into.
+    let (missing, present): (Vec<usize>, Vec<usize>) = (0..data.files.len())
+        .filter(|index| diagnosis.states[*index] != State::Intact)
+        .partition(|index| diagnosis.states[*index] == State::Missing);
+    let mut targets = BTreeMap::new();
+    for index in missing {
+        targets.insert(index, open_target(examination, index)?);
+    }
+    let staged = Mutex::new((tempfile::tempfile_in(staging_directory(examination))?, Vec::new()));
+    let keep = |first: u64, bytes: &[u8]| -> Result<()> {
+        let (file, pieces) = &mut *lock(&staged);
+        file.write_all_at(bytes, pieces.len() as u64 * size)?;
+        pieces.push(first);
+        Ok(())
+    };
+    recover(examination, diagnosis, &Sink { intact: None, recovered: &keep })?;
+    let (staged, pieces) = staged.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    undo::save(examination, diagnosis, &present)?;
+    let open = |index: usize| {
+        let opened = examination.tree.open_at(&data.files[index].name, OFlags::RDWR, Mode::empty());
+        opened.with_context(|| path_of(examination, index))
+    };
+    let mut bytes = vec![0; size as usize];
+    for (place, piece) in pieces.iter().enumerate() {
+        staged.read_exact_at(&mut bytes, place as u64 * size)?;
+        let (start, end) = (piece * size, (piece + 1) * size);
+        for index in data.files_in(start, end) {
+            let file = &data.files[index];
+            let part = file.start.max(start)..file.end().min(end);
+            let bytes = &bytes[(part.start - start) as usize..(part.end - start) as usize];
+            let offset = part.start - file.start;
+            if let Some(target) = targets.get(&index) {
+                target.write(examination, bytes, offset)?;
+            } else if diagnosis.states[index] != State::Intact {
+                fault::point();
+                let written = open(index)?.write_all_at(bytes, offset);
+                written.with_context(|| path_of(examination, index))?;
+            }
+        }
+    }
+    for index in present {
+        let (file, path) = (&data.files[index], || path_of(examination, index));
+        let opened = open(index)?;
+        fault::point();
+        opened.set_len(file.len).with_context(path)?;
+        restore_mtime(&opened, file).with_context(path)?;
+        fault::point();
+        opened.sync_all().with_context(path)?;
+        verify_written(examination, opened, file).with_context(path)?;
+    }
+    for target in targets.values() {
+        finish_target(examination, target)?;
+        swap(examination, target, true)?;
+    }
+    undo::forget(&examination.sidecar.path)?;
+    Ok(Vec::new())
+}
+
+fn staging_directory(examination: &Examination<'_>) -> std::path::PathBuf {
+    let parent = examination.sidecar.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or_else(|| ".".into(), std::path::Path::to_owned)
+}

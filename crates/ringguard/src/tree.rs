@@ -1,0 +1,119 @@
+//! Files by their names in a directory that nothing leads out of.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// The directory that names are relative to.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    base: OwnedFd,
+    path: PathBuf,
+}
+
+impl Tree {
+    pub(crate) fn open(path: &Path) -> io::Result<Tree> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let base = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Tree { base, path: path.to_owned() })
+    }
+
+    /// Returns the path of a name, for messages and for calls that need no protection from links.
+    pub(crate) fn path(&self, name: &[u8]) -> PathBuf {
+        let name = OsStr::from_bytes(name);
+        match self.path.as_os_str().as_bytes() {
+            b"." => name.into(),
+            _ => self.path.join(name),
+        }
+    }
+
+    /// Opens a name, without following any link.
+    pub(crate) fn open_at(&self, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let name = OsStr::from_bytes(name);
+        loop {
+            match rustix::fs::openat2(&self.base, name, flags, mode, resolve) {
+                // A directory was renamed meanwhile.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::NOSYS | Errno::PERM) => return self.open_by_parts(name, flags, mode),
+                opened => return Ok(opened?.into()),
+            }
+        }
+    }
+
+    /// The same where `openat2` is not available: in containers that block it.
+    fn open_by_parts(&self, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<File> {
+        let (parent, last) = self.descend(name)?;
+        let fd = parent.as_ref().map_or(self.base.as_fd(), AsFd::as_fd);
+        Ok(rustix::fs::openat(fd, last, flags, mode)?.into())
+    }
+
+    fn descend<'n>(&self, name: &'n OsStr) -> io::Result<(Option<OwnedFd>, &'n OsStr)> {
+        let mut parts: Vec<_> = name.as_bytes().split(|byte| *byte == b'/').collect();
+        let last = parts.pop().unwrap_or_default();
+        let mut parent: Option<OwnedFd> = None;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for part in parts {
+            let fd = parent.as_ref().map_or(self.base.as_fd(), AsFd::as_fd);
+            parent = Some(rustix::fs::openat(fd, OsStr::from_bytes(part), flags, Mode::empty())?);
+        }
+        Ok((parent, OsStr::from_bytes(last)))
+    }
+
+    /// Opens a regular file for reading. A FIFO does not block.
+    pub(crate) fn read(&self, name: &[u8]) -> io::Result<(File, Stat)> {
+        let file = self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        Ok((file, stat))
+    }
+
+    /// Returns the metadata of a regular file.
+    pub(crate) fn stat(&self, name: &[u8]) -> io::Result<Stat> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statat(&self.base, OsStr::from_bytes(name), flags)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        Ok(stat)
+    }
+
+    /// Returns the directory that contains a name, opened without following any link, and the name
+    /// in it. `create`: makes directories that are missing.
+    pub(crate) fn parent<'n>(
+        &self,
+        name: &'n [u8],
+        create: bool,
+    ) -> io::Result<(OwnedFd, &'n OsStr)> {
+        let mut parts: Vec<_> = name.split(|byte| *byte == b'/').collect();
+        let last = OsStr::from_bytes(parts.pop().unwrap_or_default());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut fd = rustix::fs::openat(&self.base, ".", flags, Mode::empty())?;
+        for part in parts {
+            let part = OsStr::from_bytes(part);
+            let opened = rustix::fs::openat(&fd, part, flags, Mode::empty());
+            fd = match opened {
+                Err(Errno::NOENT) if create => {
+                    match rustix::fs::mkdirat(&fd, part, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    rustix::fs::fsync(&fd)?;
+                    rustix::fs::openat(&fd, part, flags, Mode::empty())?
+                }
+                opened => opened?,
+            };
+        }
+        Ok((fd, last))
+    }
+}
