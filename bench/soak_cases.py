@@ -510,7 +510,7 @@ def limited(case):
         case.count("refused", len(paths))
         return
     child = case.world.run([*command, *how, *named])
-    # The run stops, or Rust or glibc abort: docs/exit-status.md. Files that were not read have no line.
+    # The run stops, or Rust or glibc abort: docs/guide.md. Files that were not read have no line.
     has_no_memory = re.search(rb"memory allocation of|out of memory", child.err)
     if has_no_memory and child.code in (1, -signal.SIGABRT):
         child.code = 1

@@ -3,7 +3,7 @@
 //! `pipe_source [--bytes N] [--pipe N] [--write | --vmsplice] [--huge] [--spin] [--same]`
 //!
 //! Sizes are in bytes, or in K, M and G. `--same` fills the memory once, to measure the system calls
-//! alone. The counterpart is `pipe_sink`; `docs/pipes.md` has the measurements, and the hazard of
+//! alone. The counterpart is `pipe_sink`; `docs/guide.md` has the measurements, and the hazard of
 //! `vmsplice`.
 
 use std::error::Error;

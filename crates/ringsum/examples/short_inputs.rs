@@ -1,4 +1,4 @@
-//! How fast short inputs are hashed, one after another and side by side: the numbers of `docs/trees.md`.
+//! How fast short inputs are hashed, one after another and side by side: the numbers of `bench/RESULTS.md`.
 //!
 //! ```console
 //! $ cargo run --release --example short_inputs

@@ -1,7 +1,7 @@
 //! The two ends of a pipe: memory that goes in by reference, and bytes that come out with or without
 //! a copy.
 //!
-//! `ringbench pipe` and the examples `pipe_source` and `pipe_sink` use them; `docs/pipes.md` has the
+//! `ringbench pipe` and the examples `pipe_source` and `pipe_sink` use them; `bench/RESULTS.md` has the
 //! measurements. In short: the size of the pipe matters most; a source saves its copy by lending its
 //! pages (`vmsplice`); a sink that does not look at the bytes can move them on (`splice`), any other
 //! has to copy them.

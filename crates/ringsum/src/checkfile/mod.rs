@@ -1,6 +1,6 @@
 //! The text formats of checksum files: writing a line, and parsing one. Does no I/O.
 //!
-//! `docs/check-format.md` specifies both, case by case. Names are bytes.
+//! `docs/formats.md` specifies both, case by case. Names are bytes.
 //!
 //! ```
 //! use ringsum::Algorithm;

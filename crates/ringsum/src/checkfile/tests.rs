@@ -1,4 +1,4 @@
-//! Parsing lines: the tables of `docs/check-format.md`, and lines that real tools wrote.
+//! Parsing lines: the tables of `docs/formats.md`, and lines that real tools wrote.
 
 mod properties;
 mod resolving;

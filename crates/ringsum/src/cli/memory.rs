@@ -8,7 +8,7 @@
 //!
 //! The scheduler of the library uses most of the rest. Memory that is not counted (stacks,
 //! allocator overhead, SQLite) fits into the unused parts, because the shares are hardly ever all
-//! used at once. `docs/limits.md` has measurements.
+//! used at once. `bench/RESULTS.md` has measurements.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

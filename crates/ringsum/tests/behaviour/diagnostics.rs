@@ -13,7 +13,7 @@ fn objects(stderr: &str) -> Vec<Value> {
     stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// Checks what `docs/stats-format.md` promises for every object.
+/// Checks what `docs/formats.md` promises for every object.
 const FIELDS: [&str; 15] = [
     "bytes",
     "wall_ns",

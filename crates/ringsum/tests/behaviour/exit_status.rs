@@ -1,4 +1,4 @@
-//! The tables of `docs/exit-status.md`: each row that needs no special setup.
+//! The tables of `docs/guide.md`: each row that needs no special setup.
 
 use crate::support::{Scratch, content, hex};
 

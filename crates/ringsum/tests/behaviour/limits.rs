@@ -1,4 +1,4 @@
-//! Limits on memory, descriptors and threads, with any input. `docs/limits.md` has numbers measured
+//! Limits on memory, descriptors and threads, with any input. `bench/RESULTS.md` has numbers measured
 //! with a release build.
 #![allow(unsafe_code)]
 

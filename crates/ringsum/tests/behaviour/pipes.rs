@@ -295,7 +295,7 @@ fn packets_are_not_cut() {
         for kind in ["a pipe", "a pipe that says so", "messages"] {
             let shares = options.contains(&"--pass-through=share");
             if shares && kind == "a pipe" {
-                // The reading end cannot know, as docs/pipes.md says.
+                // The reading end cannot know, as docs/guide.md says.
                 continue;
             }
             let passes = options.iter().any(|option| option.starts_with("--pass"));

@@ -1,6 +1,6 @@
 //! Fault injection: every fault with every engine of the real command, as a table of outcomes.
 //!
-//! docs/faults.md has the table, the rules, and the command that regenerates it: the environment
+//! README.md beside this file has the table, the rules, and the command that regenerates it: the environment
 //! variable `WRITE_FAULTS` names the page to write, relative to the root of the workspace. A fault
 //! whose setup fails (without root, FUSE, loop devices or the tools that make file systems) is
 //! skipped with a message.
@@ -39,7 +39,7 @@ const GROUPS: [Group; 7] = [
     signals::GROUP,
 ];
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/README.md");
 
 #[test]
 fn every_fault_with_every_engine() {

@@ -137,7 +137,7 @@ Each row is a fault that is provoked in a run of the real command, each column a
 given (`auto`: none). `crates/ringsum/tests/faults` generates this page: do not edit it, but run as root, on a
 machine whose kernel supports as much of this as possible,
 
-    WRITE_FAULTS=docs/faults.md FAULTS_SYSTEM=1 cargo test --package ringsum --test faults every
+    WRITE_FAULTS=crates/ringsum/tests/faults/README.md FAULTS_SYSTEM=1 cargo test --package ringsum --test faults every
 
 Without `WRITE_FAULTS` the same table goes to `faults.md` in the build's directory for temporary files.
 `FAULTS_SYSTEM=1` allows tests that change a setting of the whole machine for a moment; without it, they are

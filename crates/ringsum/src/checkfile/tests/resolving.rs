@@ -1,4 +1,4 @@
-//! Which algorithm a digest is of: every rule of `docs/check-format.md`.
+//! Which algorithm a digest is of: every rule of `docs/formats.md`.
 
 use super::*;
 

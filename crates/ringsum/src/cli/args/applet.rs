@@ -1,6 +1,6 @@
 //! Applets: invoked through a link with the name of another tool (`sha256sum`, `md5sum`, `b2sum`,
 //! `xxhsum`, ...), the command takes that tool's options and prints its messages (differences:
-//! `docs/drop-in.md`).
+//! `docs/compatibility.md`).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -180,7 +180,7 @@ impl Applet {
             ))
             .args_override_self(true)
             .infer_long_args(true)
-            .after_help("This is ringsum, invoked by that name; what differs is in docs/drop-in.md.")
+            .after_help("This is ringsum, invoked by that name; what differs is in docs/compatibility.md.")
             .arg(Arg::new("files").value_name("FILE").num_args(0..).value_parser(clap::value_parser!(OsString)))
             .arg(flag("check", "read checksums from the FILEs and check them").short('c'))
             .arg(flag("tag", "create a BSD-style checksum"))

@@ -14,7 +14,7 @@ use ringsum::Algorithm;
 pub(crate) enum StatsFormat {
     /// Human-readable
     Text,
-    /// One JSON object per line (docs/stats-format.md)
+    /// One JSON object per line (docs/formats.md)
     Json,
 }
 

@@ -1,7 +1,7 @@
 //! `ringsum --check LIST...`: hashes the files named in checksum files, and compares.
 //!
 //! Lines on standard output follow b3sum; the closing warnings follow GNU tools.
-//! `docs/check-format.md` specifies both.
+//! `docs/formats.md` specifies both.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

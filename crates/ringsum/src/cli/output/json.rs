@@ -1,4 +1,4 @@
-//! `--json`: one object per line, as specified by `docs/json-format.md`.
+//! `--json`: one object per line, as specified by `docs/formats.md`.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! `--stats`: I/O statistics on standard error, for users or for programs.
 //!
-//! `docs/stats-format.md` specifies the JSON.
+//! `docs/formats.md` specifies the JSON.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;

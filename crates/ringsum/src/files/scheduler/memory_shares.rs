@@ -9,7 +9,7 @@
 //! | 1/16 | jobs that are dispatched but not yet reported |
 //!
 //! The rest is for the caller: [`FilesOptions::hash_one`](super::FilesOptions::hash_one), walks,
-//! lists of names, and memory that is not counted (stacks, allocator overhead). `docs/limits.md`
+//! lists of names, and memory that is not counted (stacks, allocator overhead). `bench/RESULTS.md`
 //! has measurements.
 
 use blockring::Config;
