@@ -4,6 +4,7 @@
 //! `cargo run --release --package ringsum --example ranges -- FILE [MACHINES]`
 
 use std::error::Error;
+use std::iter;
 use std::ops::Range;
 use std::path::Path;
 use std::thread;
@@ -13,11 +14,11 @@ use ringsum::{Mode, Options, Subtree, Tree, digest_source, hash_range, left_subt
 
 /// Splits `0..len` into subtrees: the longest one until there are `count`, or none can be split.
 fn split(len: u64, count: usize) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> = std::iter::once(0..len).collect();
+    let mut ranges: Vec<_> = iter::once(0..len).collect();
     while ranges.len() < count {
         // (The first of the longest.)
         let place = (0..ranges.len()).rev().max_by_key(|&place| {
-            let range = &ranges[place];
+            let range: &Range<u64> = &ranges[place];
             range.end - range.start
         });
         let place = place.expect("there is at least one");
@@ -98,6 +99,6 @@ mod tests {
         assert_eq!(split(1 << 20, 2), [0..1 << 19, 1 << 19..1 << 20]);
         assert_eq!(split(4 << 20, 3), [0..1 << 20, 1 << 20..2 << 20, 2 << 20..4 << 20]);
         assert_eq!(split(3000, 9), [0..1024, 1024..2048, 2048..3000]);
-        assert!(split(1024, 9).into_iter().eq(std::iter::once(0..1024)));
+        assert_eq!(split(1024, 9).len(), 1);
     }
 }
