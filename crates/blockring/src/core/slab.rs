@@ -146,11 +146,14 @@ impl Drop for Slab {
 
 fn refused(reserved: bool, bytes: usize, error: io::Error) -> ErrorKind {
     let what = match reserved {
-        true => format!(
-            "{} reserved huge pages for the slots (see /proc/meminfo; the sysctl vm.nr_hugepages sets \
-             their number)",
-            bytes / HUGE_PAGE_BYTES
-        ),
+        true => {
+            let pages = bytes / HUGE_PAGE_BYTES;
+            let plural = if pages == 1 { "" } else { "s" };
+            format!(
+                "{pages} reserved huge page{plural} of 2 MiB for the slots (HugePages_Free in \
+                 /proc/meminfo is what is left; the sysctl vm.nr_hugepages reserves more)"
+            )
+        }
         false => format!(
             "{bytes} bytes of memory for the slots (use fewer slots or smaller blocks, or raise \
              ulimit -v)"

@@ -266,7 +266,7 @@ impl Chooser<'_> {
         let facts = self.facts;
         let resident = match facts.resident {
             Some(part) => format!("{:.0} % in the page cache", part * 100.0),
-            None => "residency in the page cache is unknown".to_owned(),
+            None => "how much of it is in the page cache is unknown".to_owned(),
         };
         let direct = match &facts.direct {
             Ok(align) => format!("direct I/O at multiples of {align}"),
@@ -312,7 +312,7 @@ impl Chooser<'_> {
         });
         let (cache, why) = match (&facts.direct, facts.storage) {
             _ if self.config.io.engine == Some(EngineKind::Mmap) => {
-                (CacheMode::Buffered, "a mapping shows the page cache".to_owned())
+                (CacheMode::Buffered, "a mapping always goes through the page cache".to_owned())
             }
             _ if self.config.io.engine == Some(EngineKind::Null) => {
                 (CacheMode::Buffered, "nothing is read".to_owned())
@@ -320,12 +320,14 @@ impl Chooser<'_> {
             (_, Storage::Memory | Storage::Pseudo) => {
                 (CacheMode::Buffered, format!("{} is in memory", facts.file_system))
             }
-            (_, Storage::Network | Storage::Fuse) => {
-                (CacheMode::Buffered, format!("{}: its client reads ahead", facts.file_system))
-            }
-            (_, Storage::Unknown) => {
-                (CacheMode::Buffered, format!("{}: the layer below is unknown", facts.file_system))
-            }
+            (_, Storage::Network | Storage::Fuse) => (
+                CacheMode::Buffered,
+                format!("{}: its client has its own read-ahead", facts.file_system),
+            ),
+            (_, Storage::Unknown) => (
+                CacheMode::Buffered,
+                format!("{}: the file system below it is unknown", facts.file_system),
+            ),
             (Ok(_), _) if buffered >= direct_cost => match misfit {
                 Some(block_bytes) => (
                     CacheMode::Buffered,
@@ -334,11 +336,10 @@ impl Chooser<'_> {
                 None => (
                     CacheMode::Direct,
                     format!(
-                        "{percent:.0} % is in the page cache: direct I/O costs less (about \
-                         {direct_cost:.2} against {buffered:.2} s/GiB) and {}",
+                        "{percent:.0} % is in the page cache: direct I/O is expected to be faster, and {}",
                         match facts.file_system {
                             "btrfs" => "fills the cache only where btrfs falls back to it",
-                            _ => "leaves the cache alone",
+                            _ => "leaves the cache as it is",
                         }
                     ),
                 ),
@@ -346,8 +347,7 @@ impl Chooser<'_> {
             (Ok(_), _) => (
                 CacheMode::Buffered,
                 format!(
-                    "{percent:.0} % is in the page cache: buffered I/O costs less (about \
-                     {buffered:.2} against {direct_cost:.2} s/GiB)",
+                    "{percent:.0} % is in the page cache: reading through it is expected to be faster",
                 ),
             ),
             (Err(_), _) if percent >= 99.5 => {
@@ -437,8 +437,13 @@ pub(super) fn uses_queue(config: &Config, consumers: u32, cores: u32) -> bool {
 pub(super) fn consumer_threads(config: &Config, consumers: u32) -> (u32, String) {
     let most = config.io.threads_max.map_or(u32::MAX, |threads| threads.max(2) - 1);
     match consumers > most {
-        true => (most, format!("in order: {consumers} consumers share them")),
-        false => (consumers, "in order, a thread for each consumer".to_owned()),
+        true => (
+            most,
+            format!("blocks are consumed in order; {consumers} consumers share these threads"),
+        ),
+        false => {
+            (consumers, "blocks are consumed in order, with a thread for each consumer".to_owned())
+        }
     }
 }
 

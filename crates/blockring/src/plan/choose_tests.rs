@@ -299,7 +299,7 @@ fn depth_is_clamped_to_the_slots_and_says_so() {
         decide(&facts(), &config, (Order::AnyOrder, 0), &system()).expect("a plan");
     assert_eq!((plan.depth, plan.slots), (4, 4));
     let why = reason(&choices, "queue-depth");
-    assert!(why.contains("clamped to the slots") && why.contains("1000"), "{why}");
+    assert!(why.contains("as many as there are slots") && why.contains("1000"), "{why}");
     // A deep queue without explicit slots: as many as memory allows.
     let config = Config::default().with(|config| {
         config.io.queue_depth = Some(32768);

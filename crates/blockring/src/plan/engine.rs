@@ -30,12 +30,12 @@ impl Chooser<'_> {
             },
             None if cache == CacheMode::Direct || self.fills(cache) => {
                 let why =
-                    format!("{}: each read waits on a thread of its own", self.facts.file_system);
+                    format!("{}: each read in flight has a thread that waits for it", self.facts.file_system);
                 (EngineKind::Pool, why)
             }
             None => (
                 EngineKind::Pread,
-                "each thread copies a block into its own cache and consumes it there".to_owned(),
+                "no device to wait for: each thread copies a block into its CPU cache and consumes it there".to_owned(),
             ),
         };
         self.note("engine", engine.name(), why);

@@ -193,7 +193,7 @@ impl Plan {
         if is_automatic || len == 0 {
             let ring = RingPlan::one_read(left as u32, order, config);
             let value = "one pread".to_owned();
-            let why = format!("{left} bytes are at most one block: no ring, no threads");
+            let why = format!("{left} bytes fit in one block: no ring or threads are needed");
             let choice = Choice { what: "engine", value, why };
             return Ok(make(ring, PlanKind::Extents, vec![choice]));
         }
@@ -235,8 +235,8 @@ impl Plan {
         let facts = StreamFacts {
             what: source.kind().name(),
             why: match is_pseudo {
-                true => "the kernel makes its content up, so it is read to its real end",
-                false => "it is read from where it is, once and in order",
+                true => "the kernel generates the content, so its length is not known in advance",
+                false => "it can be read only once, and only from the current position onwards",
             },
             pipe,
             cores: cores(),
@@ -278,6 +278,8 @@ impl Plan {
             if choice.what == "source" {
                 choice.value = "many files".to_owned();
                 choice.why = choice.why.replace("0 % in the page cache; ", "");
+            } else if let Some(why) = choice.why.strip_prefix("0 % is in the page cache: ") {
+                choice.why = format!("for files that are not in the page cache, {why}");
             }
         }
         let engine_is_explicit = config.explicit_engine().is_some();

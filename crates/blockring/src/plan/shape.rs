@@ -34,19 +34,21 @@ impl Chooser<'_> {
             _ if self.seeks_are_slow() => {
                 (long_block_bytes, "rotational device: long reads, one after another")
             }
-            _ if engine == EngineKind::Mmap => (long_block_bytes, "each block costs a mapping"),
+            _ if engine == EngineKind::Mmap => {
+                (long_block_bytes, "mapping a block has a fixed cost, so long blocks are faster")
+            }
             _ if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
             _ if cache == CacheMode::Dontcache => {
-                (long_block_bytes, "long reads fit the read-ahead")
+                (long_block_bytes, "long reads suit the kernel's read-ahead")
             }
             _ if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
-            _ => (cached_block_bytes, "stays in the core's cache between read and consumer"),
+            _ => (cached_block_bytes, "small enough to stay in the CPU cache until it is consumed"),
         };
         if let (Some(limit), None) = (&self.config.io.rate_limit, self.config.io.block_bytes)
             && block_bytes > limited_block_bytes(limit)
         {
             block_bytes = limited_block_bytes(limit);
-            why = "an eighth of a second at the rate limit";
+            why = "what the rate limit allows in an eighth of a second";
         }
         if self.config.io.block_bytes.is_none() {
             let (most, reason) = self.block_bytes_fitting(engine);
@@ -58,7 +60,7 @@ impl Chooser<'_> {
         let whole = facts.len.next_power_of_two().max(4096);
         if u64::from(block_bytes) > whole {
             block_bytes = whole as u32;
-            why = "all of the source";
+            why = "the whole source fits in one block";
         }
         if cache == CacheMode::Direct
             && let Ok(align) = facts.direct
@@ -76,7 +78,10 @@ impl Chooser<'_> {
         let config = self.config;
         let most = config.slab_bytes_max() / u64::from(config.explicit_threads());
         match (config.explicit_slots(), config.memory.limit_bytes) {
-            (Some(slots), _) => (most / u64::from(slots), "the most that the explicit slots allow"),
+            (Some(slots), _) => (
+                most / u64::from(slots),
+                "the longest for which the explicit number of slots fits in memory",
+            ),
             (None, Some(_)) if engine.is_synchronous() => (most, NO_ROOM),
             (None, Some(_)) => (most / u64::from(BOUNDED_DEPTH_MIN), NO_ROOM),
             (None, None) => (most, NO_ROOM),
@@ -115,7 +120,9 @@ impl Chooser<'_> {
             |depth: u32| format!("{} in flight", size(u64::from(depth) * u64::from(block_bytes)));
         let (depth_wanted, depth_why) = match (config.io.queue_depth, &self.tuning) {
             (Some(depth), _) => (depth, EXPLICIT.to_owned()),
-            _ if engine.is_synchronous() => (1, format!("{engine} makes one read at a time")),
+            _ if engine.is_synchronous() => {
+                (1, format!("the engine {engine} makes one read at a time"))
+            }
             (None, Some(Tuning { depth, why, .. })) => {
                 (*depth, format!("{}: {why}", in_flight(*depth)))
             }
@@ -134,21 +141,25 @@ impl Chooser<'_> {
             Some(slots) => (slots, EXPLICIT.to_owned()),
             None if engine.is_synchronous() && uses_queue => {
                 let slots = QUEUE_SLOTS.min(slots_max);
-                (slots, "to read some while others are consumed".to_owned())
+                (slots, "some are read while others are consumed".to_owned())
             }
-            None if engine.is_synchronous() => (1, "each is consumed before the next".to_owned()),
+            None if engine.is_synchronous() => {
+                (1, "a block is consumed before the next one is read".to_owned())
+            }
             None if depth_wanted > slots_max && config.memory.limit_bytes.is_some() => {
                 (slots_max, format!("{NO_ROOM} ({})", size(bytes_max)))
             }
             None => (depth_wanted.min(slots_max), "one for each request in flight".to_owned()),
         };
         let (slots, slots_why) = match slots > blocks {
-            true => (blocks, format!("there are no more blocks ({slots_why}: {slots})")),
+            true => {
+                (blocks, format!("the source has no more blocks (otherwise {slots}: {slots_why})"))
+            }
             false => (slots, slots_why),
         };
         let depth = depth_wanted.min(slots);
         let depth_why = match depth < depth_wanted {
-            true => format!("clamped to the slots ({depth_why}: {depth_wanted})"),
+            true => format!("as many as there are slots (otherwise {depth_wanted}: {depth_why})"),
             false => depth_why,
         };
         self.note("queue-depth", depth.to_string(), depth_why);
@@ -206,32 +217,37 @@ impl Chooser<'_> {
         let (workers, start, why) = match (self.config.io.workers, self.order) {
             (Some(n @ 0..=1), _) => (n, Start::Explicit, EXPLICIT.to_owned()),
             (Some(n), Order::AnyOrder) => (n, Start::Explicit, EXPLICIT.to_owned()),
-            (Some(n), Order::InOrder) => {
-                (1, Start::Explicit, format!("explicit: {n}; in order, one consumes"))
-            }
+            (Some(n), Order::InOrder) => (
+                1,
+                Start::Explicit,
+                format!("{n} requested, but blocks in order have one consumer"),
+            ),
             (None, Order::InOrder) if blocks > 1 && uses_queue() => {
                 let (workers, why) = consumer_threads(self.config, self.consumers);
                 (workers, Start::AtOnce, why)
             }
             (None, Order::InOrder) => {
-                (0, Start::AtOnce, "in order, this thread consumes".to_owned())
+                (0, Start::AtOnce, "blocks are consumed in order, by the reading thread".to_owned())
             }
             (None, _) if self.seeks_are_slow() => {
                 (0, Start::AtOnce, "rotational device: one stream".to_owned())
             }
             (None, _) if spare == 0 && useful > 0 => (0, Start::AtOnce, NO_ROOM.to_owned()),
             (None, _) if spare == 0 && threads_max > 1 => {
-                (0, Start::AtOnce, "a thread would cost more than it gains".to_owned())
+                (0, Start::AtOnce, "too little data for a second thread to help".to_owned())
             }
             (None, _) if spare == 0 => (0, Start::AtOnce, "limited to one thread".to_owned()),
             (None, _) if engine.is_synchronous() && spare < useful => {
                 (spare, Start::AtOnce, NO_ROOM.to_owned())
             }
-            (None, _) if engine.is_synchronous() => {
-                (spare, Start::AtOnce, "with this one, as many threads as help".to_owned())
-            }
+            (None, _) if engine.is_synchronous() => (
+                spare,
+                Start::AtOnce,
+                "with the first thread, one per processor that can help".to_owned(),
+            ),
             (None, _) => {
-                let why = "0 while this thread keeps up with the device".to_owned();
+                let why = "more threads start only if the first cannot keep up with the device"
+                    .to_owned();
                 (spare, Start::WhenBehind, why)
             }
         };

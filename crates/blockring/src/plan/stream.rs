@@ -74,18 +74,20 @@ pub(super) fn decide_stream(
     let (workers, start, workers_why) = workers(facts, config, (order, consumers), block_bytes);
     let (slots, slots_why) = match order {
         Order::AnyOrder if io.slots.is_some_and(|n| n > 1) => {
-            (1, "for each thread, fewer than requested: a block is either read or consumed")
+            (1, "one for each thread, fewer than requested: a thread either reads or consumes")
         }
-        Order::AnyOrder => (1, "for each thread: it consumes the block that it has read"),
+        Order::AnyOrder => (1, "one for each thread, which consumes the block that it has read"),
         Order::InOrder => {
             let most = config.slots_max(block_bytes);
             match io.slots {
-                Some(n) if n > most => (most, "clamped to the memory limit"),
+                Some(n) if n > most => {
+                    (most, "fewer than requested: the memory limit leaves no room for more")
+                }
                 Some(n) => (n, EXPLICIT),
                 None if workers > 0 => {
-                    (QUEUE_SLOTS.min(most), "to read some while others are consumed")
+                    (QUEUE_SLOTS.min(most), "some are read while others are consumed")
                 }
-                None => (1, "each is consumed before the next"),
+                None => (1, "a block is consumed before the next one is read"),
             }
         }
     };
@@ -102,14 +104,14 @@ pub(super) fn decide_stream(
     };
     let block_why = match io.block_bytes {
         Some(_) => EXPLICIT,
-        None => "stays in the core's cache between read and consumer",
+        None => "small enough to stay in the CPU cache until it is consumed",
     };
     let choice = |what, value: String, why: &str| Choice { what, value, why: why.to_owned() };
     let mut choices: Vec<_> = facts.pipe.map(enlarged).into_iter().collect();
     choices.extend([
         choice("engine", ring.engine.name().to_owned(), &format!("{}: {}", facts.what, facts.why)),
         choice("block-size", size(block_bytes.into()), block_why),
-        choice("queue-depth", "1".to_owned(), "a stream is read by one read after another"),
+        choice("queue-depth", "1".to_owned(), "a stream has one read at a time"),
         choice("slots", slots.to_string(), slots_why),
         choice("workers", workers.to_string(), &workers_why),
     ]);
@@ -128,20 +130,20 @@ fn workers(
             let room = config.slots_max(block_bytes).saturating_sub(1);
             (WORKERS_MAX.min(room), NO_ROOM)
         }
-        Order::InOrder => (1, "in order, one consumes"),
+        Order::InOrder => (1, "blocks in order have one consumer"),
     };
     match config.io.workers {
-        Some(n) if n > most => (most, Start::Explicit, format!("explicit: {n}; {why}")),
+        Some(n) if n > most => (most, Start::Explicit, format!("{n} requested, but {why}")),
         Some(n) => (n, Start::Explicit, EXPLICIT.to_owned()),
         None if order == Order::InOrder && uses_queue(config, consumers, facts.cores) => {
             let (workers, why) = consumer_threads(config, consumers);
             (workers, Start::AtOnce, why)
         }
         None if order == Order::InOrder => {
-            (0, Start::Explicit, "in order, this thread consumes".to_owned())
+            (0, Start::Explicit, "blocks are consumed in order, by the reading thread".to_owned())
         }
         None if config.io.threads_max == Some(1) => {
-            (0, Start::Explicit, "one thread is enough".to_owned())
+            (0, Start::Explicit, "limited to one thread".to_owned())
         }
         None if config.io.rate_limit.is_some() => {
             (0, Start::Explicit, "not needed under a rate limit".to_owned())
@@ -150,7 +152,7 @@ fn workers(
             let threads = facts.cores.min(STREAM_THREADS_MAX);
             let threads = threads.min(config.io.threads_max.unwrap_or(u32::MAX));
             let threads = threads.min(most + 1).max(1);
-            let why = "at most: one more when the writer is ahead and a processor is idle";
+            let why = "at most; each starts only if the writer is ahead and a processor is idle";
             (threads - 1, Start::WhenBehind, why.to_owned())
         }
     }

@@ -173,8 +173,10 @@ impl Plan {
             if !files.shape_is_explicit {
                 ring.block_bytes = ring.block_bytes.min(BUILT_IN.cached_block_bytes);
             }
-            // Zeroing 2 MiB takes longer than reading a small file.
-            ring.huge_pages = HugePages::Off;
+            // Zeroing 2 MiB takes longer than reading a small file. (Reserved pages are explicit.)
+            if ring.huge_pages == HugePages::Advise {
+                ring.huge_pages = HugePages::Off;
+            }
             return ring;
         }
         if kind == ReaderKind::Large || files.shape_is_explicit {

@@ -57,7 +57,7 @@ impl Facts {
         let is_resident = facts.resident.is_some_and(|part| part >= 1.0);
         if is_resident && matches!(config.explicit_cache(), None | Some(CacheMode::Buffered)) {
             // The device will not be read; to examine it takes longer (0.3 ms) than a small file.
-            facts.direct = Err("not examined, since all is in the page cache".to_owned());
+            facts.direct = Err("not needed, since all of it is in the page cache".to_owned());
             return facts;
         }
         facts.examine_device(source, config, |file, align, rotational| match rotational {

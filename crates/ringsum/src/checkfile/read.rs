@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::digits;
 use super::resolve::Hints;
 use super::tags::{Tag, tag};
-use super::write::XXH3_PREFIX;
+use super::write::{XXH3_PREFIX, escape};
 use super::{LINE_BYTES_MAX, Line, LineEnd, Malformed, ParsedDigest, ParsedLine};
 use crate::Algorithm;
 
@@ -19,6 +19,8 @@ pub struct Reader {
     pub end: LineEnd,
     /// The columns before the name, once a header has listed them.
     columns: Vec<Column>,
+    /// Whether the lines of that header end with a carriage return, which names then do not.
+    has_carriage_returns: bool,
     /// Accept the further line formats of GNU's tools.
     gnu: Option<Gnu>,
 }
@@ -104,9 +106,10 @@ impl Reader {
             return Err(Malformed::TooLong);
         }
         let is_zero = self.end == LineEnd::Nul;
+        let whole = line.strip_suffix(&[self.end as u8]).unwrap_or(line);
         let line = match is_zero {
-            true => self.skip_header(line.strip_suffix(b"\0").unwrap_or(line))?,
-            false => trim_line_end(line),
+            true => self.skip_header(whole)?,
+            false => trim_line_end(whole),
         };
         let is_blank = match is_zero {
             true => line.is_empty(),
@@ -116,10 +119,12 @@ impl Reader {
             return Ok(None);
         }
         if line.starts_with(HEADER) {
+            self.has_carriage_returns = line.len() < whole.len();
             return self.header(line).map(|()| None);
         }
         if !self.columns.is_empty() && is_row(line) {
-            return row(&self.columns, line).map(Some);
+            let keeps_all = !is_zero && !self.has_carriage_returns;
+            return row(&self.columns, if keeps_all { whole } else { line }).map(Some);
         }
         let line = if self.gnu.is_some() { trim_blanks(line) } else { line };
         let (is_escaped, body) = match line.split_first() {
@@ -222,7 +227,7 @@ fn is_row(line: &[u8]) -> bool {
     digits > 0 && line.get(digits) == Some(&b',')
 }
 
-/// `SIZE,DIGEST,DIGEST,NAME`; the name may contain commas.
+/// `SIZE,DIGEST,DIGEST,NAME`; the name may contain commas, and newlines.
 fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<ParsedLine<'a>, Malformed> {
     let (mut size, mut expected) = (None, Vec::new());
     for column in columns {
@@ -250,8 +255,10 @@ fn row<'a>(columns: &[Column], mut line: &'a [u8]) -> Result<ParsedLine<'a>, Mal
         });
         return Err(Malformed::Unsupported(others.collect::<Vec<_>>().join(", ")));
     };
-    let (name, listed) = (Cow::Borrowed(line), Cow::Borrowed(line));
-    Ok(ParsedLine { first, more: expected.collect(), size, name, listed })
+    // (hashdeep escapes nothing; a verdict stays on one line.)
+    let is_long = line.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+    let listed = if is_long { escape(line) } else { Cow::Borrowed(line) };
+    Ok(ParsedLine { first, more: expected.collect(), size, name: Cow::Borrowed(line), listed })
 }
 
 fn parsed_line(parts: LineParts<'_>, is_escaped: bool) -> Result<ParsedLine<'_>, Malformed> {

@@ -41,7 +41,7 @@ pub(crate) fn list(data: &[u8]) {
     for end in [LineEnd::Newline, LineEnd::Nul] {
         let reader = Reader::new(Hints::default(), end);
         let end = reader.end as u8;
-        let names: Vec<PathBuf> = names(data, end).map(Result::unwrap).collect();
+        let names: Vec<PathBuf> = names(data, end).map(|name| name.unwrap().0).collect();
         let expected = data.split(|byte| *byte == end).filter(|name| !name.is_empty());
         assert!(names.iter().map(|name| name.as_os_str().as_encoded_bytes()).eq(expected));
         check_lines(data, reader);
@@ -50,6 +50,11 @@ pub(crate) fn list(data: &[u8]) {
 
 fn check_lines(data: &[u8], mut reader: Reader) {
     let mut lines = CheckLines::new(7, Path::new("list"), data, reader.clone());
+    if reader.end == LineEnd::Newline && data.windows(5).any(|bytes| bytes == b"%%%% ") {
+        // (Lines may be parts of names in files of hashdeep.)
+        assert!(lines.any(|line| matches!(line, CheckLine::ListEnd { .. })));
+        return;
+    }
     let mut files = 0;
     let text = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data);
     let end = reader.end as u8;

@@ -268,9 +268,23 @@ impl<'a> Session<'a> {
         lock(&self.inputs).open_list(path)
     }
 
-    /// Prints a message about an input.
+    /// Prints a message about an input, after the lines that precede it.
     pub(crate) fn say_of(&self, name: &[u8], text: &dyn std::fmt::Display) {
+        self.output.flush_before_message();
         self.progress.suspend(|| self.messages.say_of(name, text));
+    }
+
+    /// Prints a message about the run, after the lines that precede it.
+    pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
+        self.output.flush_before_message();
+        self.progress.suspend(|| self.messages.say(text));
+    }
+
+    /// Counts files whose digests came from the index, and their bytes.
+    pub(crate) fn count_from_index(&self, files: u64, bytes: u64) {
+        if let Some(totals) = &self.totals {
+            totals.count_from_index(files, bytes);
+        }
     }
 
     /// Counts inputs. `is_shared`: they shared readers, and have no statistics of their own.

@@ -1,6 +1,7 @@
 //! Applets: under the name of another tool, the same lines, messages and exit status.
 
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::support::{RINGSUM, Scratch, named, run, skip};
@@ -22,13 +23,23 @@ fn is_known_version(tool: &str) -> bool {
 /// Runs a command line with the real tool and with a link to `ringsum`, in the same directory.
 #[track_caller]
 fn compare(folder: &Scratch, tool: &str, line: &[&str], stdin: &[u8]) {
+    // (Messages begin with the whole name by which a tool is invoked.)
+    for name in [tool, "./some/where/else"] {
+        compare_as(folder, tool, name, "C.UTF-8", line, stdin);
+    }
+}
+
+/// The same, invoked by this name, in this locale.
+#[track_caller]
+fn compare_as(folder: &Scratch, tool: &str, name: &str, locale: &str, line: &[&str], stdin: &[u8]) {
+    let name = name.replace("else", tool);
     let link = folder.join(tool);
     if !link.exists() {
         symlink(RINGSUM, &link).unwrap();
     }
     let [theirs, ours] = [tool.as_ref(), link.as_os_str()].map(|program| {
         let mut command = named(program);
-        command.current_dir(folder.path()).env("LC_ALL", "C.UTF-8").args(line);
+        command.current_dir(folder.path()).env("LC_ALL", locale).arg0(&name).args(line);
         run(&mut command, stdin)
     });
     let said = |output: &super::support::Output| {
@@ -165,6 +176,47 @@ fn lines_that_are_written_otherwise_are_checked() {
     }
 }
 
+/// Verdicts show names as they are, except with a newline.
+#[test]
+fn names_in_verdicts_are_those_of_the_tool() {
+    for tool in TOOLS {
+        if !is_known_version(tool) {
+            continue;
+        }
+        let folder = folder_with_lists(tool);
+        folder.write("both\\and\n", "x");
+        folder.write("re\rturn", "x");
+        for options in ["", "--tag"] {
+            let script = format!("{tool} {options} a back* new* both* re*");
+            let list = folder.shell(&script).stdout().to_owned();
+            folder.write("list", list);
+            compare(&folder, tool, &["-c", "list"], b"");
+        }
+    }
+}
+
+/// If verdicts and messages go to one file, they are in order.
+#[test]
+fn verdicts_precede_later_messages() {
+    for tool in TOOLS {
+        if !is_known_version(tool) {
+            continue;
+        }
+        let folder = folder_with_lists(tool);
+        symlink(RINGSUM, folder.join(tool)).unwrap();
+        for script in ["-c -w bad good", "-c good missing-only bad", "a gone b . a"] {
+            let said = |program: &str| {
+                let script = format!("(exec -a {tool} {program} {script}) 2>&1");
+                let bash = ["-c", &script];
+                run(named("bash").current_dir(folder.path()).env("LC_ALL", "C").args(bash), b"")
+            };
+            let (theirs, ours) = (said(tool), said(&format!("./{tool}")));
+            assert_eq!(ours.stdout(), theirs.stdout(), "{tool} {script}");
+            assert!(theirs.stdout().lines().count() > 2, "{}", theirs.stdout());
+        }
+    }
+}
+
 #[test]
 fn b2sum_has_a_length_in_bits() {
     if !is_known_version("b2sum") {
@@ -175,9 +227,15 @@ fn b2sum_has_a_length_in_bits() {
         compare(&folder, "b2sum", &["-l", length, "a"], b"");
         compare(&folder, "b2sum", &["--tag", "-l", length, "a"], b"");
     }
-    for length in ["100", "1024", "x"] {
-        compare(&folder, "b2sum", &["-l", length, "a"], b"");
+    for length in
+        ["100", "1024", "x", "513", "520", "-8", "", " 8", "+8", "8x", "99999999999999999999999"]
+    {
+        for locale in ["C", "C.UTF-8"] {
+            compare_as(&folder, "b2sum", "b2sum", locale, &["-l", length, "a"], b"");
+        }
     }
+    compare(&folder, "b2sum", &["a", "-l"], b"");
+    compare(&folder, "b2sum", &["a", "--length"], b"");
     for options in ["-l 128", "--tag -l 128", "--tag -l 256"] {
         let list = folder.shell(&format!("b2sum {options} a b")).stdout().to_owned();
         folder.write("list", list);
@@ -194,7 +252,19 @@ fn xxhsum_gives_the_same_digests() {
     }
     let folder = folder_with_lists("md5sum");
     symlink(RINGSUM, folder.join("xxhsum")).unwrap();
-    for options in ["", "-H0", "-H1", "-H2", "-H32", "-H64", "-H128", "--tag", "-H3 --tag"] {
+    for options in [
+        "",
+        "-H0",
+        "-H1",
+        "-H2",
+        "-H32",
+        "-H64",
+        "-H128",
+        "--tag",
+        "-H3 --tag",
+        "--tag --little-endian",
+        "-H2 --tag --little-endian",
+    ] {
         let theirs = folder.shell(&format!("xxhsum {options} a b 2>/dev/null"));
         let ours = folder.shell(&format!("./xxhsum {options} a b"));
         assert_eq!((ours.stdout(), ours.code), (theirs.stdout(), 0), "{options}");
@@ -207,6 +277,26 @@ fn xxhsum_gives_the_same_digests() {
     let ours = folder.shell("./xxhsum <a");
     let theirs = folder.shell("xxhsum <a 2>/dev/null");
     assert_eq!(ours.stdout(), theirs.stdout());
+    // Standard input by the name that it has in lists.
+    folder.write("list", theirs.stdout());
+    for program in ["xxhsum", "./xxhsum"] {
+        folder.shell(&format!("{program} -c list <a")).expect(0, "stdin: OK\n", "");
+        assert_eq!(folder.shell(&format!("{program} -c list <b 2>&1")).code, 1, "{program}");
+    }
+    // Bytes in the other order, which only tags show.
+    for options in ["", "-H0", "-H2"] {
+        let theirs = folder.shell(&format!("xxhsum {options} --little-endian a b 2>/dev/null"));
+        let ours = folder.shell(&format!("./xxhsum {options} --little-endian a b"));
+        assert_eq!((ours.stdout(), ours.code), (theirs.stdout(), 0), "{options}");
+        folder.write("list", theirs.stdout());
+        for program in ["xxhsum", "./xxhsum"] {
+            let script = format!("{program} -c --little-endian list 2>/dev/null");
+            folder.shell(&script).expect(0, "a: OK\nb: OK\n", "");
+            assert_eq!(folder.shell(&format!("{program} -c list 2>&1")).code, 1, "{program}");
+        }
+    }
+    folder.shell("./xxhsum a b | sed 's/b$/gone/' >list");
+    folder.shell("./xxhsum -c --ignore-missing list").expect(0, "a: OK\n", "");
     let list = folder.shell("./xxhsum a").stdout().replace("  a", "  missing");
     folder.write("list", list);
     let missing = folder.shell("./xxhsum -c list");
@@ -251,8 +341,8 @@ fn a_fifo_in_a_list_is_not_opened() {
     let folder = folder_with_lists("md5sum");
     symlink(RINGSUM, folder.join("md5sum")).unwrap();
     folder.shell("mkfifo fifo; ./md5sum a | sed s/a$/fifo/ >list").expect(0, "", "");
-    let said = "md5sum: fifo: it is a FIFO; ringsum --check --allow-special reads it\n\
-                md5sum: WARNING: 1 listed file could not be read\n";
+    let said = "./md5sum: fifo: it is a FIFO; ringsum --check --allow-special reads it\n\
+                ./md5sum: WARNING: 1 listed file could not be read\n";
     folder.shell("./md5sum -c list").expect(1, "fifo: FAILED open or read\n", said);
 }
 

@@ -88,7 +88,7 @@ fn keys_and_contexts() {
         scratch.run_with(&["--keyed", "a"], key).expect(
             1,
             "",
-            &format!("ringsum: the key on standard input must be 32 bytes, not {found}\n"),
+            &format!("ringsum: standard input must have 32 key bytes, not {found}\n"),
         );
     }
 }
@@ -189,7 +189,9 @@ fn explain_says_what_and_why_on_standard_error() {
     scratch.write("small", "x");
     let output = scratch.run(&["--explain", "--io", "queue-depth=9", "--io", "slots=4", "large"]);
     assert_eq!(output.stdout(), format!("{}  large\n", hex(&content(3_000_000))));
-    for part in ["ringsum: large: plan\n", "engine", "in the page cache", "clamped to the slots"] {
+    for part in
+        ["ringsum: large: plan\n", "engine", "in the page cache", "as many as there are slots"]
+    {
         assert!(output.stderr.contains(part), "{part:?} in {}", output.stderr);
     }
     let output = scratch.run_with(&["--explain", "small", "-"], b"x");
@@ -211,6 +213,28 @@ fn help_and_version() {
     scratch.run(&["--version"]).expect(0, &version, "");
 }
 
+/// An empty name is a missing file, not a wrong command line.
+#[test]
+fn an_empty_name_does_not_hide_the_others() {
+    let scratch = Scratch::new();
+    scratch.write("a", "a");
+    let missing = "ringsum: '': No such file or directory (os error 2)\n";
+    let line = format!("{}  a\n", hex(b"a"));
+    scratch.run(&["", "a"]).expect(1, &line, missing);
+    scratch.run(&["--", "", "a"]).expect(1, &line, missing);
+    let said = format!("{missing}ringsum: 1 file failed\n");
+    scratch.run(&["-r", "", "a"]).expect(1, &line, &said);
+}
+
+#[test]
+fn jobs_have_a_range() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["--jobs", "0", "-r", "."]);
+    let said = "ringsum: invalid value '0' for '--jobs <N>': use 1 to 1024 threads, or leave \
+                --jobs out to use the default (see --help)\n";
+    output.expect(2, "", said);
+}
+
 #[test]
 fn a_link_called_b3sum_speaks_as_b3sum() {
     let scratch = Scratch::new();
@@ -218,6 +242,10 @@ fn a_link_called_b3sum_speaks_as_b3sum() {
     symlink(RINGSUM, &link).unwrap();
     let output = run(named(&link).current_dir(scratch.path()).arg("missing"), b"");
     output.expect(1, "", "b3sum: missing: No such file or directory (os error 2)\n");
+    let version = format!("b3sum {} (ringsum)\n", env!("CARGO_PKG_VERSION"));
+    for option in ["-V", "--version"] {
+        run(named(&link).arg(option), b"").expect(0, &version, "");
+    }
     let output = run(named(&link).arg("--bogus"), b"");
     assert!(output.stderr.starts_with("b3sum: unexpected argument"), "{}", output.stderr);
 }

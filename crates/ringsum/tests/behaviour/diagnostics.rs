@@ -139,7 +139,7 @@ fn a_trace_has_every_read_and_every_block() {
     // Only a trace is overwritten.
     for (line, why) in [
         (&["--trace", "a", "b"][..], "is not a trace"),
-        (&["--trace", "b", "b"], "it is the same file as b"),
+        (&["--trace", "b", "b"], "b: the same file is named twice"),
         (&["--trace", "a"], "is not a trace"),
     ] {
         let output = scratch.run(line);

@@ -246,6 +246,36 @@ fn lists_of_hashdeep_are_read() {
     }
 }
 
+/// hashdeep escapes nothing, neither in rows nor in the command line that its header quotes.
+#[test]
+fn names_with_line_ends_in_lists_of_hashdeep_are_read() {
+    let names = ["a", "new\nline", "two\n\\lines\nmore\n(b) = c", "end\r", "middle\rof"];
+    let scratch = files(&names);
+    let Some(output) = tool(&scratch, &["hashdeep", "-l", "--"], &names) else { return };
+    scratch.write("list", &output.stdout);
+    let expected = "a: OK\n\\end\\r: OK\n\\middle\\rof: OK\n\\new\\nline: OK\n\
+                    \\two\\n\\\\lines\\nmore\\n(b) = c: OK\n";
+    let output = scratch.run(&["-c", "list"]);
+    let mut lines: Vec<_> = output.stdout().split_inclusive('\n').collect();
+    lines.sort_by_key(|line| line.trim_start_matches('\\').to_owned());
+    assert_eq!((output.code, &*lines.concat(), &*output.stderr), (0, expected, ""));
+    // A list with carriage returns in its header has them at the end of every line.
+    let list = scratch.shell("grep -v -e cr -e new -e end -e '(b)' list | sed 's/$/\\r/'");
+    let list: String = list
+        .stdout()
+        .split_inclusive('\n')
+        .filter(|line| line.starts_with('%') || line.ends_with(",a\r\n"))
+        .collect();
+    scratch.write("list", &list);
+    scratch.run(&["-c", "list"]).expect(0, "a: OK\n", "");
+    // Other lines after a row are no part of its name.
+    let list = list.replace('\r', "");
+    scratch.write("list", format!("{list}# comment\n\nSHA999 (b) = 00\n"));
+    let output = scratch.run(&["-c", "list"]);
+    assert_eq!((output.code, output.stdout()), (1, "a: OK\n"));
+    assert!(output.stderr.contains("list: 6: improperly"), "{}", output.stderr);
+}
+
 /// Writes a list with `ringsum`, and checks it with the tool.
 fn is_accepted(command: &str, algorithm: Algorithm, style: Style, names: &[&[&str]]) {
     let (words, names): (Vec<_>, _) = (command.split(' ').collect(), names.concat());

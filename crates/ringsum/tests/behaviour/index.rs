@@ -66,6 +66,24 @@ fn expect_read(scratch: &Scratch, args: &[&str], bytes: u64) {
 }
 
 #[test]
+fn statistics_count_what_the_index_knew() {
+    let scratch = Scratch::new();
+    scratch.make_dir("t");
+    ["a", "b", "empty"]
+        .map(|name| scratch.write(format!("t/{name}"), content(name.len() % 5 * 700)));
+    settle();
+    let run = |format: &str| scratch.run(&["-r", "--index=index", format, "t"]).stderr;
+    let first = run("--stats");
+    assert!(first.contains("requests: ") && !first.contains("unchanged"), "{first}");
+    let again = run("--stats");
+    let unchanged = "  unchanged: 3 files, 1400 bytes, not read: the digests are from the index\n";
+    assert!(again.contains(unchanged) && again.contains("  read: nothing\n"), "{again}");
+    assert!(!again.contains("keep pace"), "{again}");
+    let stats: Value = serde_json::from_str(run("--stats=json").trim_end()).unwrap();
+    assert_eq!((&stats["from_index"], &stats["inputs"]), (&3.into(), &3.into()));
+}
+
+#[test]
 fn what_did_not_change_is_not_read_again() {
     let scratch = tree();
     settle();

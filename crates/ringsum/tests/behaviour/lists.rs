@@ -62,8 +62,42 @@ fn names_that_are_not_plain() {
     output.expect_bytes(0, &names.map(|name| line(name, name)).concat(), "");
     let output = scratch.run_with(&["-0", "--files-from=-"], b"new\nline\0\n\0cr\r\0");
     let expected = [line(b"new\nline", b"new\nline"), line(b"cr\r", b"cr\r")].concat();
-    let said = "ringsum: \\\\n: No such file or directory (os error 2)\nringsum: 1 file failed\n";
+    let said = "ringsum: \\\\n: No such file or directory (os error 2) (name 2 of standard input)\n\
+                ringsum: 1 file failed\n";
     output.expect_bytes(1, &expected, said);
+}
+
+/// A name that is not found may be due to the list.
+#[test]
+fn a_missing_name_is_found_in_its_list() {
+    let (scratch, [a, b, _]) = files();
+    let missing = "No such file or directory (os error 2)";
+    for (list, name, hint, number) in [
+        (&b"a\n\ngone\nb\n"[..], "gone", "", 3),
+        (
+            b"\xef\xbb\xbfgone\na\nb\n",
+            "\u{feff}gone",
+            "; the list starts with a byte order mark, which counts as part of this name: remove it",
+            1,
+        ),
+        (
+            b"a\ngone\r\nb\n",
+            "\\gone\\r",
+            "; the name ends with a carriage return: convert the list to lines that end with newline",
+            2,
+        ),
+    ] {
+        scratch.write("list", list);
+        let said = format!(
+            "ringsum: {name}: {missing}{hint} (line {number} of list)\nringsum: 1 file failed\n"
+        );
+        scratch.run(&["--files-from=list"]).expect(1, &format!("{a}{b}"), &said);
+    }
+    scratch.write("list", "a\0b\0");
+    let output = scratch.run(&["--files-from=list"]);
+    let hint = "; the name contains a NUL: use -0 if names end with NUL (line 1 of list)\n";
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains(hint), "{}", output.stderr);
 }
 
 #[test]
@@ -75,6 +109,7 @@ fn lists_that_cannot_be_had() {
     let list = "ringsum: d: Is a directory (os error 21)\n";
     scratch.run(&["--files-from", "d"]).expect(1, "", list);
     // Listed files may be missing.
+    let gone = gone.replace('\n', " (line 1 of standard input)\n");
     let said = format!("{gone}{directory}ringsum: 2 files failed\n");
     scratch.run_with(&["--files-from=-"], b"nowhere\na\nd\n").expect(1, &a, &said);
     // A list without newlines does not fill the memory, and the names before it count.

@@ -487,7 +487,7 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
                 the rest was not\n";
     run.expect(0, "1\n", full);
     for (script, why) in [
-        ("$R --tee in in", "in: it is the same file as in; nothing was read or written"),
+        ("$R --tee in in", "in: the same file is named twice; nothing was read or written"),
         ("$R --tee in < in", "in: it is the same file as -; nothing was read or written"),
         (
             "$R --tee new --tee ./new in",
@@ -495,20 +495,23 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
         ),
         (
             "$R --tee old --tee old in",
-            "old: it is the same file as old; nothing was read or written",
+            "old: the same file is named twice; nothing was read or written",
         ),
-        ("$R --tee old --tee in in", "in: it is the same file as in; nothing was read or written"),
+        (
+            "$R --tee old --tee in in",
+            "in: the same file is named twice; nothing was read or written",
+        ),
         (
             "$R --tee old --output old in",
-            "old: it is the same file as old; nothing was read or written",
+            "old: the same file is named twice; nothing was read or written",
         ),
         (
             "$R --trace old --output old in",
-            "old: it is the same file as old; nothing was read or written",
+            "old: the same file is named twice; nothing was read or written",
         ),
         (
             "$R --index old --output old in",
-            "old: it is the same file as old; nothing was read or written",
+            "old: the same file is named twice; nothing was read or written",
         ),
         (
             "$R --keyed --output old in < old",
@@ -516,7 +519,7 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
         ),
         (
             "$R --files-from old --output old",
-            "old: it is the same file as old; nothing was read or written",
+            "old: the same file is named twice; nothing was read or written",
         ),
         (
             "$R -p --output old < in >> old",
@@ -526,10 +529,10 @@ fn what_cannot_be_passed_on_is_said_and_nothing_is_lost() {
             "$R -p < in >> in",
             "standard output: it is the same file as -; nothing was read or written",
         ),
-        ("$R --output in in", "in: it is the same file as in; nothing was read or written"),
+        ("$R --output in in", "in: the same file is named twice; nothing was read or written"),
         ("$R --output in < in", "in: it is the same file as -; nothing was read or written"),
         ("$R --tee old --tee no/such in", "--tee no/such: No such file or directory (os error 2)"),
-        ("$R --keyed --output old in < in", "the key on standard input must be 32 bytes, not more"),
+        ("$R --keyed --output old in < in", "standard input must have 32 key bytes, not more"),
         ("$R -p < in >&-", "standard output is closed, and --pass-through writes to it"),
         ("$R --output no/such in", "no/such: No such file or directory (os error 2)"),
         ("cat in | $R --tee no/such", "--tee no/such: No such file or directory (os error 2)"),

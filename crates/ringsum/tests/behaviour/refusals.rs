@@ -125,6 +125,14 @@ fn reserved_huge_pages_are_there_or_refused() {
         assert!(output.stderr.contains("512 reserved huge pages"), "{}", output.stderr);
         assert!(output.stderr.contains("vm.nr_hugepages"), "{}", output.stderr);
     }
+    // As for one file in the page cache, and for many: explicit pages are never replaced.
+    if free == 0 {
+        for many in [&["a"][..], &["-r", "."]] {
+            let output = scratch.run(&[&["--io", "huge-pages=hugetlb"][..], many].concat());
+            assert_eq!((output.code, output.stdout()), (1, ""), "{output:?}");
+            assert!(output.stderr.contains("reserved huge page"), "{}", output.stderr);
+        }
+    }
     // Reserved pages are used.
     let sysctl = "/proc/sys/vm/nr_hugepages";
     let before = std::fs::read_to_string(sysctl).unwrap();

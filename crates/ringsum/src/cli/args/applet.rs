@@ -23,6 +23,8 @@ pub(crate) struct Applet {
     algorithm: Algorithm,
     /// Whether it selects one of several algorithms with `-H`.
     pub(crate) is_xxhsum: bool,
+    /// Whether it prints, and reads without a tag, the bytes of digests in reverse order.
+    pub(crate) is_little_endian: bool,
 }
 
 const XXHASHES: [Algorithm; 4] =
@@ -44,6 +46,54 @@ const APPLETS: [(&str, Algorithm); 12] = [
     ("xxh3sum", Algorithm::Xxh3),
 ];
 
+/// Returns a text in the quotation marks of GNU tools: those of the locale.
+fn quoted(text: &str) -> String {
+    // (As in the C library, the first one that is not empty counts.)
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os);
+    let locale = locale.map(|name| name.to_string_lossy().to_ascii_lowercase());
+    let locale = locale.filter(|name| !name.is_empty()).map(|name| name.replace('-', "")).next();
+    match locale.is_some_and(|name| name.contains(".utf8")) {
+        true => format!("‘{text}’"),
+        false => format!("'{text}'"),
+    }
+}
+
+/// Returns the message about a wrong command line. `name`: that of the program.
+fn wrong(name: &str, what: &str) -> Parsed {
+    let mut text: String = what.lines().map(|line| format!("{name}: {line}\n")).collect();
+    // (GNU tools do not print this for a value out of range.)
+    if !what.starts_with("invalid length") {
+        text.push_str(&format!("Try '{name} --help' for more information.\n"));
+    }
+    Parsed::Wrong(text)
+}
+
+/// Returns the length in bytes of BLAKE2b for a number of bits, with 0 for the default; or why
+/// there is none, in the words of GNU tools.
+fn bytes_of_bits(text: &str) -> Result<Option<u64>, String> {
+    let shown = quoted(text);
+    // (As `strtoumax` reads a number, but without its minus sign.)
+    let digits = text.trim_ascii_start();
+    let digits = digits.strip_prefix('+').unwrap_or(digits);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("invalid length: {shown}"));
+    }
+    let Ok(bits) = digits.parse::<u64>() else {
+        return Err(format!("invalid length: {shown}: Value too large for defined data type"));
+    };
+    match bits {
+        0 => Ok(None),
+        bits if bits % 8 != 0 => {
+            Err(format!("invalid length: {shown}\nlength is not a multiple of 8"))
+        }
+        513.. => {
+            let name = quoted("BLAKE2b");
+            Err(format!("invalid length: {shown}\nmaximum digest length for {name} is 512 bits"))
+        }
+        bits => Ok(Some(bits / 8)),
+    }
+}
+
 /// A parsed command line.
 pub(crate) enum Parsed {
     Args(Box<Args>),
@@ -58,7 +108,8 @@ impl Applet {
     pub(crate) fn of(program: &OsStr) -> Option<Applet> {
         let name = program.as_bytes().rsplit(|&byte| byte == b'/').next()?;
         let (name, algorithm) = APPLETS.into_iter().find(|(tool, _)| tool.as_bytes() == name)?;
-        Some(Applet { name, algorithm, is_xxhsum: name.starts_with("xxh") })
+        let is_xxhsum = name.starts_with("xxh");
+        Some(Applet { name, algorithm, is_xxhsum, is_little_endian: false })
     }
 
     /// Returns a reader for its checksum files.
@@ -85,33 +136,32 @@ impl Applet {
         if self.is_xxhsum { b"stdin" } else { b"-" }
     }
 
+    /// Whether a name in a checksum file is the tool's name for standard input, apart from `-`.
+    pub(crate) fn is_stdin(&self, name: &[u8]) -> bool {
+        self.is_xxhsum && name == self.stdin_name()
+    }
+
     /// Parses and checks a command line of the tool, including the program's name.
     pub(crate) fn parse(self, line: Vec<OsString>) -> Parsed {
         if let Some(mut args) = Args::of_names_alone(&line) {
             args.algorithm = vec![AlgorithmList(vec![self.algorithm])];
             return Parsed::Args(Box::new(self.args(args)));
         }
+        let text = |word: Option<&OsString>| {
+            word.map(|word| word.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let (program, last) = (text(line.first()), text(line.last()));
+        let name = if self.is_xxhsum { self.name } else { &*program };
         let matches = match self.command().try_get_matches_from(line) {
             Ok(matches) => matches,
             Err(error) if !error.use_stderr() => return Parsed::Text(error.to_string()),
-            Err(error) => return self.wrong(&self.what_is_wrong(&error)),
+            Err(error) => return wrong(name, &self.what_is_wrong(&error, &last)),
         };
         match self.args_of(&matches) {
             Ok(args) => Parsed::Args(Box::new(args)),
-            Err(what) => self.wrong(&what),
+            Err(what) => wrong(name, &what),
         }
     }
-
-    fn wrong(&self, what: &str) -> Parsed {
-        let name = self.name;
-        let mut text: String = what.lines().map(|line| format!("{name}: {line}\n")).collect();
-        // (GNU tools do not print this for a value out of range.)
-        if !what.starts_with("invalid length") {
-            text.push_str(&format!("Try '{name} --help' for more information.\n"));
-        }
-        Parsed::Wrong(text)
-    }
-
     /// Sets the fields that are the same for all its command lines.
     fn args(self, args: Args) -> Args {
         // (Malformed lines fail only with --strict.)
@@ -142,7 +192,15 @@ impl Applet {
         let warn = flag("warn", "with --check, warn about improperly formatted lines");
         let warn = warn.overrides_with_all(["status", "quiet"]);
         if self.is_xxhsum {
-            return command.arg(quiet.short('q')).arg(warn).arg(
+            let ignore_missing = flag("ignore-missing", "with --check, ignore missing files");
+            let little_endian =
+                flag("little-endian", "print and read digests with their bytes in reverse order");
+            return command
+                .arg(quiet.short('q'))
+                .arg(warn)
+                .arg(ignore_missing)
+                .arg(little_endian)
+                .arg(
                 Arg::new("algorithm")
                     .short('H')
                     .value_name("N")
@@ -153,7 +211,11 @@ impl Applet {
             );
         }
         if matches!(self.algorithm, Algorithm::Blake2b(_)) {
-            let length = Arg::new("length").short('l').long("length").value_name("BITS");
+            let length = Arg::new("length")
+                .short('l')
+                .long("length")
+                .value_name("BITS")
+                .allow_hyphen_values(true);
             command = command.arg(length.help("digest length in bits: a multiple of 8, up to 512"));
         }
         command
@@ -196,7 +258,8 @@ impl Applet {
         }
         let files = matches.get_many::<OsString>("files").into_iter().flatten();
         let files = files.map(PathBuf::from).collect();
-        Ok(self.args(Args {
+        let applet = Applet { is_little_endian: has("little-endian"), ..self };
+        Ok(applet.args(Args {
             algorithm: vec![AlgorithmList(vec![self.algorithm_of(matches)])],
             length: self.length_of(matches)?,
             check,
@@ -227,22 +290,11 @@ impl Applet {
     /// Returns the digest length of b2sum in bytes, if requested. (0 bits mean the default.)
     fn length_of(&self, matches: &ArgMatches) -> Result<Option<u64>, String> {
         let asked = matches.try_get_one::<String>("length").ok().flatten();
-        let Some(text) = asked else { return Ok(None) };
-        let bits: u64 = text.parse().map_err(|_| format!("invalid length: ‘{text}’"))?;
-        match bits {
-            0 => Ok(None),
-            513.. => Err(format!(
-                "invalid length: ‘{text}’\nmaximum digest length for ‘BLAKE2b’ is 512 bits"
-            )),
-            bits if bits % 8 != 0 => {
-                Err(format!("invalid length: ‘{text}’\nlength is not a multiple of 8"))
-            }
-            bits => Ok(Some(bits / 8)),
-        }
+        asked.map_or(Ok(None), |text| bytes_of_bits(text))
     }
 
-    /// Describes a command-line error in the words of GNU tools.
-    fn what_is_wrong(&self, error: &clap::Error) -> String {
+    /// Describes a command-line error in the words of GNU tools. `last`: the last argument.
+    fn what_is_wrong(&self, error: &clap::Error, last: &str) -> String {
         let named = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(named)) => named.as_str(),
             _ => "",
@@ -256,6 +308,12 @@ impl Applet {
             },
             (ErrorKind::UnknownArgument, None, Some(letter)) => {
                 format!("invalid option -- '{letter}'")
+            }
+            (ErrorKind::InvalidValue, _, _) if named.starts_with("--length") => {
+                match last.starts_with("--") {
+                    true => "option '--length' requires an argument".to_owned(),
+                    false => "option requires an argument -- 'l'".to_owned(),
+                }
             }
             (ErrorKind::TooManyValues, Some(_), _) => {
                 format!("option '{named}' doesn't allow an argument")

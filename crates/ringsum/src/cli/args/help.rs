@@ -229,15 +229,6 @@ pub(crate) fn describe(error: &Error) -> String {
     what
 }
 
-/// Returns `; did you mean X?` if a name is similar.
-pub(super) fn did_you_mean<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
-    // (The least similarity that clap takes for the same purpose.)
-    let similar = |name: &'n str| (strsim::jaro_winkler(word, name), name);
-    let best = names.into_iter().map(similar).filter(|(similarity, _)| *similarity > 0.7);
-    let best = best.max_by(|(a, _), (b, _)| a.total_cmp(b));
-    best.map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,11 +259,5 @@ mod tests {
         let options = command.get_arguments().filter(|arg| !arg.is_positional());
         let visible = options.filter(|arg| !arg.is_hide_set()).count();
         assert!(visible <= 45, "{visible}");
-    }
-
-    #[test]
-    fn similar_names_are_suggested() {
-        assert_eq!(did_you_mean("iouring", ["pread", "io_uring"]), "; did you mean io_uring?");
-        assert_eq!(did_you_mean("x", ["pread"]), "");
     }
 }

@@ -7,7 +7,8 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
-use super::help::{did_you_mean, io_help};
+use super::help::io_help;
+use super::values::did_you_mean;
 
 /// Settings with valid names and values.
 #[derive(Debug, Clone, PartialEq, Eq)]

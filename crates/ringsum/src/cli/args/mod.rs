@@ -9,6 +9,7 @@ pub(crate) mod values;
 use std::path::PathBuf;
 
 use blockring::{Config, IoPriority, RateLimit};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, ArgGroup, Parser};
 use ringsum::{Algorithm, Algorithms};
 
@@ -17,7 +18,7 @@ use self::help::{Generate, ShortHelp};
 use self::io::{IoOptions, IoParser};
 use self::values::{
     AlgorithmList, AlgorithmParser, Pattern, StatsFormat, TeeModeArg, When, parse_glob,
-    parse_io_priority, parse_memory, parse_rate,
+    parse_io_priority, parse_jobs, parse_memory, parse_rate,
 };
 
 /// Least number of files hashed in parallel: with fewer, starting threads costs more than it saves.
@@ -55,7 +56,8 @@ pub(crate) struct Args {
     pub(crate) applet: Option<Applet>,
 
     /// Files to hash, or check files with --check
-    #[arg(value_name = "FILE")]
+    // (An empty name is a missing file, which must not hide the others.)
+    #[arg(value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) files: Vec<PathBuf>,
 
     /// Digest algorithm; several in one pass with commas or by repeating it
@@ -176,7 +178,7 @@ pub(crate) struct Args {
         long,
         value_name = "N",
         allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u32).range(1..=1024),
+        value_parser = parse_jobs,
         help_heading = TREES
     )]
     pub(crate) jobs: Option<u32>,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use blockring::EngineKind;
 use clap::error::ErrorKind;
@@ -24,7 +24,13 @@ impl Args {
         if let Some(args) = Args::of_names_alone(&line) {
             return Ok(args);
         }
-        let args = Args::from_arg_matches(&Args::command().try_get_matches_from(line)?)?;
+        let mut command = Args::command();
+        let program = line.first().map_or(Path::new(""), Path::new);
+        if program.file_name() == Some("b3sum".as_ref()) {
+            let version = concat!(env!("CARGO_PKG_VERSION"), " (ringsum)");
+            command = command.name("b3sum").version(version);
+        }
+        let args = Args::from_arg_matches(&command.try_get_matches_from(line)?)?;
         let wrong = |what: &dyn Display| Args::command().error(ErrorKind::ValueValidation, what);
         args.check_combinations().map_err(|what| wrong(&what))?;
         args.check_algorithms().map_err(|what| wrong(&what))?;

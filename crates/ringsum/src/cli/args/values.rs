@@ -9,8 +9,6 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Error, ValueEnum};
 use ringsum::Algorithm;
 
-use super::help::did_you_mean;
-
 /// The format of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatsFormat {
@@ -112,6 +110,13 @@ pub(crate) fn parse_glob(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(text.to_owned()))
 }
 
+/// Parses a number of threads for small files.
+pub(crate) fn parse_jobs(text: &str) -> Result<u32, String> {
+    let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
+    threads
+        .ok_or_else(|| "use 1 to 1024 threads, or leave --jobs out to use the default".to_owned())
+}
+
 /// Parses a rate in bytes per second, at least 1.
 pub(crate) fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     let rate = text.strip_suffix("/s").unwrap_or(text);
@@ -130,9 +135,24 @@ pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
     level.map(IoPriority::BestEffort)
 }
 
+/// Returns `; did you mean X?` if a name is similar.
+pub(super) fn did_you_mean<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    // (The least similarity that clap takes for the same purpose.)
+    let similar = |name: &'n str| (strsim::jaro_winkler(word, name), name);
+    let best = names.into_iter().map(similar).filter(|(similarity, _)| *similarity > 0.7);
+    let best = best.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    best.map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn similar_names_are_suggested() {
+        assert_eq!(did_you_mean("iouring", ["pread", "io_uring"]), "; did you mean io_uring?");
+        assert_eq!(did_you_mean("x", ["pread"]), "");
+    }
 
     #[test]
     fn memory() {
@@ -140,6 +160,14 @@ mod tests {
         assert_eq!(parse_memory("1G"), Ok(1 << 30));
         for text in ["8191K", "0", "little", "-1"] {
             assert!(parse_memory(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn jobs() {
+        assert_eq!(parse_jobs("1").and(parse_jobs("1024")), Ok(1024));
+        for text in ["0", "1025", "-1", "", "two"] {
+            assert!(parse_jobs(text).is_err(), "{text}");
         }
     }
 

@@ -121,7 +121,10 @@ fn job_of(session: &Session<'_>, line: CheckLine) -> Job<CheckTag> {
     let CheckLine::File(listed) = &line else {
         return Job { tag: CheckTag(line, None), file: None };
     };
-    let path = Path::new(OsStr::from_bytes(&listed.line.name));
+    let path = match session.args.applet {
+        Some(applet) if applet.is_stdin(&listed.line.name) => Path::new("-"),
+        _ => Path::new(OsStr::from_bytes(&listed.line.name)),
+    };
     let algorithms = Some(listed.algorithms());
     let extended = listed.needs_extended_output(session.args.seek);
     let found = match trees::stat(path.to_owned()) {
@@ -346,7 +349,8 @@ impl<'a> Checker<'a> {
         if args.quiet { Ok(()) } else { self.verdict(&listed, "ok", Ok(hashed)) }
     }
 
-    /// Prints `NAME: VERDICT` with the name as written in the line, or an object.
+    /// Prints `NAME: VERDICT` with the name as written in the line, or an object. (GNU tools
+    /// escape a name only if it has a newline.)
     fn verdict(
         &self,
         listed: &ListedFile,
@@ -369,7 +373,13 @@ impl<'a> Checker<'a> {
         };
         let end = if args.zero { b"\0" } else { b"\n" };
         let verdict = output.verdict(args.color, color, text.as_bytes());
-        let line = [&output.name(&listed.line.listed), &b": "[..], &verdict, end].concat();
+        let name = match args.applet {
+            Some(applet) if !applet.is_xxhsum && !listed.line.name.contains(&b'\n') => {
+                &listed.line.name
+            }
+            _ => &listed.line.listed,
+        };
+        let line = [&output.name(name), &b": "[..], &verdict, end].concat();
         self.session.progress.suspend(|| output.write(&line))
     }
 

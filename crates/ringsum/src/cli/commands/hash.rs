@@ -97,8 +97,12 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     };
     let reporter = Mutex::new(Reporter::new(session, cache.as_ref()));
     let report = |outcome| lock(&reporter).report(outcome);
+    let (from_index, from_index_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
     let cached = |tag: &Tag, device: u64, fingerprint: &Fingerprint| {
-        cache.as_ref()?.cached(tag.cache_entry.as_deref()?, device, fingerprint)
+        let hash = cache.as_ref()?.cached(tag.cache_entry.as_deref()?, device, fingerprint)?;
+        from_index.fetch_add(1, Ordering::Relaxed);
+        from_index_bytes.fetch_add(fingerprint.len, Ordering::Relaxed);
+        Some(hash)
     };
     let result = trees::with_jobs(session, cache.as_ref(), |jobs| {
         let cached = cache.is_some().then_some(&cached as FindCached<'_, Tag>);
@@ -109,6 +113,7 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
             }
         })
     })?;
+    session.count_from_index(from_index.into_inner(), from_index_bytes.into_inner());
     let reporter = reporter.into_inner().unwrap_or_else(PoisonError::into_inner);
     let status = reporter.finish();
     session.finish()?;

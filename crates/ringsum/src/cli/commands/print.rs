@@ -95,13 +95,13 @@ impl Session<'_> {
         hashed: Option<&Hashed>,
         why: &str,
     ) -> Result<(), OutputError> {
-        self.progress.suspend(|| match self.args.json {
-            true => self.object(name, status, hashed, Some(why)),
+        match self.args.json {
+            true => self.progress.suspend(|| self.object(name, status, hashed, Some(why))),
             false => {
-                self.messages.say_of(name, &why);
+                self.say_of(name, &why);
                 Ok(())
             }
-        })
+        }
     }
 
     fn object(
@@ -156,6 +156,14 @@ impl Session<'_> {
             true => (Vec::new(), Vec::new()),
             false => checkfile::line_around(name, style, algorithm, end),
         };
+        let before = match args.applet {
+            Some(applet) if applet.is_little_endian && style == Style::Tag => {
+                let tag = algorithm.to_string();
+                let (slash, rest) = before.split_at(usize::from(before.starts_with(b"\\")));
+                [slash, tag.as_bytes(), b"_LE", &rest[tag.len()..]].concat()
+            }
+            _ => before,
+        };
         let before = self.output.name(&before).into_owned();
         after = self.output.name(&after).into_owned();
         if !args.raw {
@@ -190,7 +198,10 @@ impl Session<'_> {
             Some(_) => self.extended_line(name, digest, style),
             None => {
                 let (before, after) = self.around(name, digest.algorithm(), style);
-                let bytes = digest.to_vec();
+                let mut bytes = digest.to_vec();
+                if args.applet.is_some_and(|applet| applet.is_little_endian) {
+                    bytes.reverse();
+                }
                 match args.raw {
                     true => self.output.write(&bytes),
                     false => {

@@ -38,7 +38,10 @@ pub(crate) fn lines_of(
     match session.open_list(list) {
         Ok(file) => {
             let input = BufReader::new(Patient(file));
-            Box::new(CheckLines::new(place, list, input, reader_of(session.args, list)))
+            let lines = CheckLines::new(place, list, input, reader_of(session.args, list));
+            let is_little_endian =
+                session.args.applet.is_some_and(|applet| applet.is_little_endian);
+            Box::new(lines.little_endian(is_little_endian))
         }
         Err(error) => {
             let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
@@ -132,6 +135,23 @@ pub(crate) fn digest_of(hashed: &Hashed, algorithm: Algorithm) -> Option<&Digest
     hashed.digests.iter().find(|digest| digest.algorithm() == algorithm)
 }
 
+/// Where in a file of `hashdeep` a reader is, whose names and command line may hold newlines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hashdeep {
+    /// The file has no header.
+    No,
+    /// After a header.
+    Header,
+    /// Within the command line that the header quotes.
+    CommandLine,
+}
+
+/// Whether a line of `hashdeep` names a file: only those start with a number and a comma.
+fn is_row(line: &[u8]) -> bool {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    digits > 0 && line.get(digits) == Some(&b',')
+}
+
 /// An iterator over the lines of a checksum file, and its end.
 pub(crate) struct CheckLines<R> {
     place: usize,
@@ -139,7 +159,14 @@ pub(crate) struct CheckLines<R> {
     input: R,
     format: Reader,
     line: Vec<u8>,
+    /// A line that was read ahead; empty if there is none.
+    ahead: Vec<u8>,
+    hashdeep: Hashdeep,
+    /// Whether digests without a tag are in reverse order.
+    is_little_endian: bool,
     number: u64,
+    /// Lines of the last name after its first one.
+    continued: u64,
     files: u64,
     has_ended: bool,
 }
@@ -152,35 +179,97 @@ impl<R: BufRead> CheckLines<R> {
             input,
             format,
             line: Vec::new(),
+            ahead: Vec::new(),
+            hashdeep: Hashdeep::No,
+            is_little_endian: false,
             number: 0,
+            continued: 0,
             files: 0,
             has_ended: false,
         }
     }
 
+    /// Reads digests without a tag with their bytes in reverse order.
+    pub(crate) fn little_endian(self, is_little_endian: bool) -> CheckLines<R> {
+        CheckLines { is_little_endian, ..self }
+    }
+
     /// Reads and counts a line. Returns false at the end.
     fn read(&mut self) -> io::Result<bool> {
-        let end = self.format.end as u8;
         self.line.clear();
-        // One byte more than the maximum, to notice a line that is too long.
-        let most = LINE_BYTES_MAX as u64 + 1;
-        if self.input.by_ref().take(most).read_until(end, &mut self.line)? == 0 {
+        std::mem::swap(&mut self.line, &mut self.ahead);
+        if self.line.is_empty() && !read_line(&mut self.input, self.format.end, &mut self.line)? {
             return Ok(false);
         }
-        if self.line.len() > LINE_BYTES_MAX && self.line.last() != Some(&end) {
-            self.input.skip_until(end)?;
+        self.number += 1 + std::mem::take(&mut self.continued);
+        let is_lines = self.format.end == LineEnd::Newline;
+        if is_lines && self.hashdeep != Hashdeep::No && is_row(&self.line) {
+            self.hashdeep = Hashdeep::Header;
+            self.read_rest_of_name()?;
         }
-        self.number += 1;
         Ok(true)
+    }
+
+    /// Appends the lines after a row of `hashdeep` that nothing but its name explains.
+    fn read_rest_of_name(&mut self) -> io::Result<()> {
+        while self.line.len() <= LINE_BYTES_MAX
+            && read_line(&mut self.input, self.format.end, &mut self.ahead)?
+        {
+            let has_shape =
+                || !matches!(self.format.clone().line(&self.ahead), Err(Malformed::Shape));
+            if is_row(&self.ahead) || has_shape() {
+                break;
+            }
+            self.line.append(&mut self.ahead);
+            self.continued += 1;
+        }
+        Ok(())
     }
 
     fn parse(&mut self) -> Result<Option<ListedFile>, Malformed> {
         let line = &self.line[..];
         let is_first = self.number == 1;
         let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first).unwrap_or(line);
-        let line = self.format.line(line)?;
-        Ok(line.map(|line| ListedFile { place: self.place, line }))
+        let is_in_command = self.hashdeep == Hashdeep::CommandLine;
+        match line {
+            _ if self.format.end == LineEnd::Nul => {}
+            [b'%', b'%', b'%', b'%', b' ', ..] => self.hashdeep = Hashdeep::Header,
+            [b'#', b'#', b' ', b'#' | b'$' | b'>', ..] if self.hashdeep == Hashdeep::Header => {
+                self.hashdeep = Hashdeep::CommandLine;
+            }
+            [b'#', b'#', b' ', b'\r' | b'\n', ..] if is_in_command => {
+                self.hashdeep = Hashdeep::Header;
+            }
+            _ => {}
+        }
+        let mut parsed = match self.format.line(line) {
+            Err(Malformed::Shape) if is_in_command => return Ok(None),
+            parsed => parsed?,
+        };
+        if let Some(parsed) = parsed.as_mut().filter(|_| self.is_little_endian) {
+            let line = line.trim_ascii_start();
+            let line = line.strip_prefix(b"\\").unwrap_or(line);
+            // (Tags start with an X, which is no digit.)
+            if line.starts_with(b"XXH3_") || line.first().is_some_and(u8::is_ascii_hexdigit) {
+                parsed.first.digest.reverse();
+            }
+        }
+        Ok(parsed.map(|line| ListedFile { place: self.place, line }))
     }
+}
+
+/// Reads a line, with its end, up to one byte more than the maximum, to notice one that is too
+/// long; the rest of it is skipped. Returns false at the end.
+fn read_line(input: &mut impl BufRead, end: LineEnd, line: &mut Vec<u8>) -> io::Result<bool> {
+    let end = end as u8;
+    line.clear();
+    if input.by_ref().take(LINE_BYTES_MAX as u64 + 1).read_until(end, line)? == 0 {
+        return Ok(false);
+    }
+    if line.len() > LINE_BYTES_MAX && line.last() != Some(&end) {
+        input.skip_until(end)?;
+    }
+    Ok(true)
 }
 
 impl<R: BufRead> Iterator for CheckLines<R> {
@@ -216,15 +305,37 @@ impl<R: BufRead> Iterator for CheckLines<R> {
     }
 }
 
+/// Returns why a name in a list may not be found although it is in the list, if the list looks
+/// wrong. `number`: that of its line.
+pub(crate) fn hint(name: &[u8], number: u64) -> &'static str {
+    if name.contains(&0) {
+        "; the name contains a NUL: use -0 if names end with NUL"
+    } else if number == 1 && name.starts_with(BYTE_ORDER_MARK) {
+        "; the list starts with a byte order mark, which counts as part of this name: remove it"
+    } else if name.ends_with(b"\r") {
+        "; the name ends with a carriage return: convert the list to lines that end with newline"
+    } else {
+        ""
+    }
+}
+
 /// Longest name in a list, in bytes, so that a list without line endings does not exhaust memory.
 const NAME_BYTES_MAX: u64 = 1 << 20;
 
+/// A name in a list of files, and the number of its line.
+pub(crate) type ListedName = (PathBuf, u64);
+
 /// Returns the names in a list of files. `end`: the byte after each name.
-pub(crate) fn names(mut input: impl BufRead, end: u8) -> impl Iterator<Item = io::Result<PathBuf>> {
+pub(crate) fn names(
+    mut input: impl BufRead,
+    end: u8,
+) -> impl Iterator<Item = io::Result<ListedName>> {
+    let mut number = 0;
     let mut next = move || loop {
         let mut name = Vec::new();
         let read = input.by_ref().take(NAME_BYTES_MAX).read_until(end, &mut name)?;
         let has_end = name.last() == Some(&end);
+        number += 1;
         if read as u64 == NAME_BYTES_MAX && !has_end {
             return Err(io::Error::other("a name is longer than 1 MiB"));
         }
@@ -233,7 +344,7 @@ pub(crate) fn names(mut input: impl BufRead, end: u8) -> impl Iterator<Item = io
         }
         // (A blank line names no file.)
         if !name.is_empty() || read == 0 {
-            return Ok((read > 0).then(|| PathBuf::from(OsString::from_vec(name))));
+            return Ok((read > 0).then(|| (PathBuf::from(OsString::from_vec(name)), number)));
         }
     };
     let mut has_ended = false;

@@ -106,8 +106,8 @@ pub(crate) fn stat(path: PathBuf) -> StatResult {
     }
 }
 
-/// Names of files; an error ends them.
-type NameIter = Box<dyn Iterator<Item = io::Result<PathBuf>> + Send>;
+/// Names of files, with the number of the line for those from a list; an error ends them.
+type NameIter = Box<dyn Iterator<Item = io::Result<(PathBuf, Option<u64>)>> + Send>;
 
 /// Returns the names on the command line and in `--files-from`, and their number if it is known.
 fn names(session: &Session<'_>) -> anyhow::Result<(NameIter, Option<usize>)> {
@@ -121,13 +121,14 @@ fn names(session: &Session<'_>) -> anyhow::Result<(NameIter, Option<usize>)> {
     let named: Vec<_> = args.files.iter().cloned().chain(default).collect();
     let count = named.len();
     let Some(list) = &args.files_from else {
-        return Ok((Box::new(named.into_iter().map(Ok)), Some(count)));
+        return Ok((Box::new(named.into_iter().map(|name| Ok((name, None)))), Some(count)));
     };
     let file =
         session.open_list(list).map_err(|error| anyhow::anyhow!("{}: {error}", list.display()))?;
     let end = if args.null { 0 } else { b'\n' };
     let listed = lines::names(BufReader::new(Patient(file)), end);
-    Ok((Box::new(named.into_iter().map(Ok).chain(listed)), None))
+    let listed = listed.map(|name| name.map(|(name, number)| (name, Some(number))));
+    Ok((Box::new(named.into_iter().map(|name| Ok((name, None))).chain(listed)), None))
 }
 
 /// Creates the jobs of a run, and passes them to `run`. Fails if the list cannot be opened, or the
@@ -143,15 +144,28 @@ pub(crate) fn with_jobs<R>(
     let source = JobSource { session, cache, supports_sharing: session.supports_sharing() };
     let list = session.args.files_from.as_deref().unwrap_or(Path::new("-"));
     let shares = session.shares();
-    let name_bytes = |name: &io::Result<PathBuf>| name.as_ref().map_or(0, |name| name_bytes(name));
+    let name_bytes = |name: &io::Result<(PathBuf, Option<u64>)>| {
+        name.as_ref().map_or(0, |(name, _)| name_bytes(name))
+    };
     let comes_slowly = count.is_none() && !is_regular(list);
     let ahead = StatAhead::new(names, comes_slowly, shares.names_bytes(), name_bytes);
     thread::scope(|scope| {
         let threads = count.map_or(STAT_THREADS, |count| STAT_THREADS.min(1 + count / 8));
         let threads = shares.threads(threads);
-        let results = ahead.start(scope, threads, |name: io::Result<PathBuf>| name.map(stat));
+        let results = ahead.start(scope, threads, |name: io::Result<(PathBuf, Option<u64>)>| {
+            name.map(|(name, number)| (stat(name), number))
+        });
         let jobs = results.flat_map(|result| match result {
-            Some(Ok(result)) => source.jobs_of(result),
+            Some(Ok((StatResult::Failed(path, error), Some(number)))) => {
+                let hint = lines::hint(path.as_os_str().as_bytes(), number);
+                let what = if session.args.null { "name" } else { "line" };
+                let list = match is_stdin(list) {
+                    true => "standard input".into(),
+                    false => list.to_string_lossy(),
+                };
+                one(failed(&path, &format_args!("{error}{hint} ({what} {number} of {list})")))
+            }
+            Some(Ok((result, _))) => source.jobs_of(result),
             Some(Err(error)) => one(failed(list, &error)),
             None => Box::new(std::iter::once(None)),
         });

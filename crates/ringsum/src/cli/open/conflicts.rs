@@ -43,6 +43,9 @@ pub(crate) fn check(args: &Args) -> anyhow::Result<()> {
         let twin = written[..i].iter().chain(&others).find(|other| other.identity == end.identity);
         if let Some(twin) = twin {
             let (end, twin) = (&end.name, &twin.name);
+            if end == twin {
+                anyhow::bail!("{end}: the same file is named twice; nothing was read or written");
+            }
             anyhow::bail!("{end}: it is the same file as {twin}; nothing was read or written");
         }
     }

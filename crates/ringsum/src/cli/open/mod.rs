@@ -113,7 +113,7 @@ impl Inputs {
                 33 => "more".to_owned(),
                 n => n.to_string(),
             };
-            anyhow::anyhow!("the key on standard input must be 32 bytes, not {found}")
+            anyhow::anyhow!("standard input must have 32 key bytes, not {found}")
         })
     }
 

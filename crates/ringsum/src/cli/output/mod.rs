@@ -101,6 +101,8 @@ struct Buffer {
     /// Time of the last write; `None` if lines are not buffered.
     since: Option<Instant>,
     lines: Vec<u8>,
+    /// A failure that the next write returns.
+    failed: Option<io::Error>,
 }
 
 impl Output {
@@ -176,6 +178,17 @@ impl Output {
         }
     }
 
+    /// Writes buffered lines before a message, so that both are in order if they go to one file.
+    /// An error is returned by the next write.
+    pub(crate) fn flush_before_message(&self) {
+        let mut buffer = lock(&self.buffer);
+        if !buffer.lines.is_empty()
+            && let Err(OutputError::Write(_, error)) = self.write_out(&mut buffer)
+        {
+            buffer.failed = Some(error);
+        }
+    }
+
     /// Writes buffered lines.
     pub(crate) fn flush(&self) -> Result<(), OutputError> {
         self.write_out(&mut lock(&self.buffer))
@@ -197,7 +210,10 @@ impl Output {
 
     fn write_out(&self, buffer: &mut Buffer) -> Result<(), OutputError> {
         buffer.since = buffer.since.map(|_| Instant::now());
-        let written = write_all(self.fd(), &buffer.lines);
+        let written = match buffer.failed.take() {
+            Some(error) => Err(error),
+            None => write_all(self.fd(), &buffer.lines),
+        };
         // (Not retried: the run ends with the error.)
         buffer.lines.clear();
         written.map_err(|error| OutputError::Write(self.name.clone(), error))
@@ -226,15 +242,20 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// `program`: the name by which the command was invoked.
+    /// `program`: the name by which the command was invoked. GNU tools print all of it, other tools
+    /// without its directory.
     pub(crate) fn new(program: &OsStr) -> Messages {
         let path = program.as_bytes();
-        let base = path.rsplit(|&byte| byte == b'/').next().filter(|base| !base.is_empty());
+        let applet = Applet::of(program);
+        let name = match applet {
+            Some(applet) if !applet.is_xxhsum => path,
+            _ => path.rsplit(|&byte| byte == b'/').next().unwrap_or_default(),
+        };
         Messages {
-            program: base.unwrap_or(b"ringsum").to_vec(),
+            program: if name.is_empty() { b"ringsum".to_vec() } else { name.to_vec() },
             color: OnceLock::new(),
             is_terminal: rustix::termios::isatty(rustix::stdio::stderr()),
-            is_applet: Applet::of(program).is_some(),
+            is_applet: applet.is_some(),
         }
     }
 
@@ -253,7 +274,8 @@ impl Messages {
         let text = text.to_string();
         let number = text.rfind(" (os error ").filter(|_| self.is_applet && text.ends_with(')'));
         let text = one_line(&&text[..number.unwrap_or(text.len())]);
-        self.line(Some(Color::Bad), &[&checkfile::escape(name), b": ", text.as_bytes()]);
+        let name = if name.is_empty() { b"''".into() } else { checkfile::escape(name) };
+        self.line(Some(Color::Bad), &[&name, b": ", text.as_bytes()]);
     }
 
     /// Prints a text with several lines, about one input or all of them.

@@ -27,6 +27,8 @@ struct Sums {
     inputs: u64,
     /// Whether some inputs shared readers, so that they have no statistics of their own.
     has_shared: bool,
+    /// Files whose digests came from the index, and their bytes.
+    from_index: (u64, u64),
     stats: Stats,
 }
 
@@ -57,11 +59,17 @@ impl Totals {
         sums.has_shared |= is_shared;
     }
 
+    pub(crate) fn count_from_index(&self, files: u64, bytes: u64) {
+        let mut sums = lock(&self.sums);
+        sums.from_index.0 += files;
+        sums.from_index.1 += bytes;
+    }
+
     /// Prints the totals, except as text if they would only repeat those of one input.
     pub(crate) fn print(&self, messages: &Messages) {
         let sums = lock(&self.sums);
         if self.format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
-            let report = Report::All(sums.inputs, self.start.elapsed());
+            let report = Report::All(sums.inputs, self.start.elapsed(), sums.from_index);
             messages.report(None, self.format, report.format(&sums.stats, self.format));
         }
     }
@@ -71,8 +79,9 @@ impl Totals {
 enum Report<'a> {
     /// An input, and how it was read.
     Input(&'a Path, &'a [Choice]),
-    /// The number of inputs, and the time from the first to the last.
-    All(u64, Duration),
+    /// The number of inputs, the time from the first to the last, and the number and bytes of files
+    /// whose digests came from the index.
+    All(u64, Duration, (u64, u64)),
 }
 
 impl Report<'_> {
@@ -98,9 +107,10 @@ impl Report<'_> {
                 });
                 object.insert("plan".to_owned(), Value::Object(plan.collect()));
             }
-            Report::All(inputs, elapsed) => {
+            Report::All(inputs, elapsed, (files, _)) => {
                 object.insert("total".to_owned(), true.into());
                 object.insert("inputs".to_owned(), inputs.into());
+                object.insert("from_index".to_owned(), files.into());
                 object.insert("elapsed_ns".to_owned(), nanos(elapsed));
             }
         }
@@ -148,11 +158,25 @@ impl Report<'_> {
                 }
                 text
             }
-            Report::All(inputs, elapsed) => {
-                let plural = if inputs == 1 { "" } else { "s" };
-                format!("statistics of {inputs} input{plural}\n  elapsed: {}", time(elapsed))
+            Report::All(inputs, elapsed, (files, bytes)) => {
+                let plural = |n| if n == 1 { "" } else { "s" };
+                let (inputs_end, elapsed) = (plural(inputs), time(elapsed));
+                let mut text =
+                    format!("statistics of {inputs} input{inputs_end}\n  elapsed: {elapsed}");
+                if files > 0 {
+                    let end = plural(files);
+                    let _ = write!(
+                        text,
+                        "\n  unchanged: {files} file{end}, {bytes} bytes, not read: the digests are from the index"
+                    );
+                }
+                text
             }
         };
+        if stats.requests == 0 && stats.bytes == 0 {
+            text.push_str("\n  read: nothing");
+            return text;
+        }
         let mut line = |what: &str, value: String| {
             let _ = write!(text, "\n  {what}: {value}");
         };

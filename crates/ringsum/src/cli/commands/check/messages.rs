@@ -75,8 +75,8 @@ pub(super) fn list_name<'l>(args: &Args, list: &'l [u8]) -> &'l [u8] {
 pub(super) fn warn(session: &Session<'_>, counts: &CheckCounts) {
     let say = |n: u64, one: &str, many: &str| match n {
         0 => {}
-        1 => session.messages.say(&format_args!("WARNING: 1 {one}")),
-        n => session.messages.say(&format_args!("WARNING: {n} {many}")),
+        1 => session.say(&format_args!("WARNING: 1 {one}")),
+        n => session.say(&format_args!("WARNING: {n} {many}")),
     };
     say(counts.malformed, "line is improperly formatted", "lines are improperly formatted");
     say(counts.unreadable, "listed file could not be read", "listed files could not be read");
