@@ -233,7 +233,7 @@ pub struct Io {
     pub rate_limit: Option<RateLimit>,
     /// The priority of reads in the device's queue.
     pub priority: Option<IoPriority>,
-    /// Whether [`RunOptions::tuning`](crate::RunOptions::tuning) is asked for a measured setting.
+    /// Whether a measured setting ([`RunOptions::tuning`](crate::RunOptions::tuning)) may apply.
     /// Default: true.
     pub tuned: bool,
 }

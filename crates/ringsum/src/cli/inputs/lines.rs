@@ -1,54 +1,16 @@
 //! Lists: the lines of checksum files, and names of files, from any reader.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ringsum::checkfile::{self, Expected, Hints, LINE_BYTES_MAX, LineEnd, Malformed, Reader};
+use ringsum::checkfile::{self, Expected, LINE_BYTES_MAX, LineEnd, Malformed, Reader};
 use ringsum::files::Hashed;
 use ringsum::{Algorithm, Algorithms, Digest};
 
-use crate::cli::args::Args;
-use crate::cli::open::Patient;
-use crate::cli::session::Session;
-
 /// A UTF-8 byte order mark, which some editors write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-/// Returns a reader for the lines of a checksum file.
-pub(crate) fn reader_of(args: &Args, list: &Path) -> Reader {
-    if let Some(applet) = args.applet {
-        return applet.reader();
-    }
-    let name = Some(list.as_os_str().as_bytes());
-    let hints = match &*args.algorithm {
-        [] => Hints::new(&[], &[], name),
-        _ => Hints::new(&args.algorithms(), &[], name),
-    };
-    Reader::new(hints, if args.zero { LineEnd::Nul } else { LineEnd::Newline })
-}
-
-/// Opens a checksum file, and returns its lines, or a single error.
-pub(crate) fn lines_of(
-    session: &Session<'_>,
-    place: usize,
-    list: &Path,
-) -> Box<dyn Iterator<Item = CheckLine> + Send> {
-    match session.open_list(list) {
-        Ok(file) => {
-            let input = BufReader::new(Patient(file));
-            let lines = CheckLines::new(place, list, input, reader_of(session.args, list));
-            let is_little_endian =
-                session.args.applet.is_some_and(|applet| applet.is_little_endian);
-            Box::new(lines.little_endian(is_little_endian))
-        }
-        Err(error) => {
-            let (list, why) = (list.as_os_str().as_bytes().to_vec(), error.to_string());
-            Box::new(std::iter::once(CheckLine::BadList { list, why }))
-        }
-    }
-}
 
 /// A line of a checksum file.
 pub(crate) enum CheckLine {
