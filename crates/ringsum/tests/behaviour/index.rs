@@ -69,8 +69,9 @@ fn expect_read(scratch: &Scratch, args: &[&str], bytes: u64) {
 fn statistics_count_what_the_index_knew() {
     let scratch = Scratch::new();
     scratch.make_dir("t");
-    ["a", "b", "empty"]
-        .map(|name| scratch.write(format!("t/{name}"), content(name.len() % 5 * 700)));
+    for name in ["a", "b", "empty"] {
+        scratch.write(format!("t/{name}"), content(name.len() % 5 * 700));
+    }
     settle();
     let run = |format: &str| scratch.run(&["-r", "--index=index", format, "t"]).stderr;
     let first = run("--stats");
