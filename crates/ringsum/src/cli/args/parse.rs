@@ -144,8 +144,7 @@ impl Args {
         let names = line.get(1..)?;
         let is_name = |name: &OsString| match name.as_encoded_bytes() {
             b"-" => true,
-            [first, ..] => *first != b'-',
-            [] => false,
+            name => !name.starts_with(b"-"),
         };
         let files = names.iter().map(PathBuf::from).collect();
         names.iter().all(is_name).then(|| Args { files, ..Args::default() })
