@@ -80,7 +80,8 @@ pub(crate) fn is_subtree_size(bytes: u64) -> bool {
 /// # }
 /// ```
 pub fn left_subtree_len(len: u64) -> Option<u64> {
-    (len > CHUNK_BYTES).then(|| hazmat::left_subtree_len(len))
+    // (`blake3::hazmat` has it too, and overflows for the last KiB of 64 bits.)
+    (len > CHUNK_BYTES).then(|| 1 << (len - 1).ilog2())
 }
 
 /// Why parts do not form a complete tree.
@@ -402,6 +403,12 @@ mod tests {
         }
         for len in [0, 1, 1024] {
             assert_eq!(left_subtree_len(len), None);
+        }
+        for edge in (11..64).map(|shift| 1 << shift) {
+            for len in [edge - 1025, edge - 1, edge, edge + 1].into_iter().filter(|len| *len > 1024)
+            {
+                assert_eq!(left_subtree_len(len), Some(hazmat::left_subtree_len(len)), "{len}");
+            }
         }
         assert_eq!(left_subtree_len(u64::MAX), Some(1 << 63));
     }
