@@ -112,8 +112,8 @@ fn the_examples_move_bytes() {
     for (source, sink) in [
         (&["--write"][..], &["--check"][..]),
         (&["--huge"], &["--check"]),
-        (&["--huge", "--io=wait=spin", "--pipe", "256K"], &["--check", "--io=wait=spin"]),
-        (&["--same"], &["--splice", "--io=wait=spin"]),
+        (&["--huge", "--spin", "--pipe", "256K"], &["--check", "--spin"]),
+        (&["--same"], &["--splice", "--spin"]),
     ] {
         let mut from = example("pipe_source")
             .args(["--bytes", "5M"])
