@@ -61,7 +61,7 @@ fn write_summary(text: &mut String, group: &Group) {
     wrap(
         text,
         "",
-        &format!("{} ({}) is the best: {}", best.name, value.unwrap_or_default(), group.name),
+        &format!("{}: the best is {} ({})", group.name, best.name, value.unwrap_or_default()),
     );
     for (case, ratio) in others.iter().take(COMPARED_MAX) {
         wrap(text, "    ", &format!("{} {}", case.name, ratio.in_words()));
