@@ -2,8 +2,9 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use blockring::{CacheMode, Config, EngineKind, IoPriority, RateLimit};
+use blockring::{EngineKind, IoPriority, RateLimit, parse_size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::Reading;
@@ -160,10 +161,13 @@ pub(crate) struct IoArgs {
     /// Most bytes to read per second, such as 100MB
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) limit_rate: Option<NonZero<u64>>,
-    /// Priority of reads: idle, or best-effort[:0-7]
-    #[arg(long, value_name = "CLASS", value_parser = parse_priority)]
+    /// I/O priority: idle, or best-effort:N with N from 0 (highest) to 7 (lowest)
+    #[arg(long, value_name = "CLASS", value_parser = IoPriority::from_str)]
     pub(crate) io_priority: Option<IoPriority>,
 }
+
+/// The keys of `--io` that apply to reading in columns.
+const IO_KEYS: [&str; 5] = ["engine", "page-cache", "block-size", "queue-depth", "workers"];
 
 /// Memory without a limit by the user, in bytes.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -176,19 +180,27 @@ impl IoArgs {
     /// Returns how to read. The memory covers the blocks, the chunks of the code and its sums.
     pub(crate) fn reading(&self, bypass_cache: bool) -> Result<Reading, String> {
         let memory = self.memory.unwrap_or(MEMORY_BYTES);
-        let mut reading =
-            Reading { bytes_per_s: self.limit_rate.map(NonZero::get), ..Reading::default() };
+        let mut reading = Reading::default();
         // With 16 shards a chunk takes 16 runs: four of them and two sums are open at a time.
         let most = (memory / 128).max(16 << 10);
         reading.run_bytes = RUN_BYTES.min(1 << most.ilog2());
         let config = &mut reading.config;
         for setting in &self.settings {
-            let (key, value) = setting.split_once('=').ok_or_else(|| {
-                format!("--io {setting}: not KEY=VALUE; keys are engine, page-cache, block-size, queue-depth and workers")
-            })?;
-            set(config, key, value).map_err(|why| format!("--io {setting}: {why}"))?;
+            let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+            if !IO_KEYS.contains(&key) {
+                return Err(format!("--io {setting}: the keys are {}", IO_KEYS.join(", ")));
+            }
+            config.set(key, value).map_err(|error| format!("--io {error}"))?;
+        }
+        if let Some(EngineKind::Stream | EngineKind::Mmap) = config.io.engine {
+            return Err(
+                "--io engine: reading in columns needs io_uring, libaio, pool or pread".into()
+            );
         }
         if let Some(bytes) = config.io.block_bytes {
+            if !bytes.is_power_of_two() || !(4096..=4 << 20).contains(&bytes) {
+                return Err("--io block-size: a power of two from 4KiB to 4MiB".to_owned());
+            }
             reading.run_bytes = bytes;
         }
         config.io.rate_limit = self.limit_rate.map(RateLimit::new);
@@ -202,58 +214,6 @@ impl IoArgs {
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory.unwrap_or(MEMORY_BYTES)
     }
-}
-
-fn set(config: &mut Config, key: &str, value: &str) -> Result<(), String> {
-    let number = || value.parse::<u32>().map_err(|_| "not a number".to_owned());
-    match key {
-        "engine" => {
-            let engines =
-                [EngineKind::IoUring, EngineKind::Libaio, EngineKind::Pool, EngineKind::Pread];
-            let engine = engines.into_iter().find(|engine| engine.name() == value);
-            config.io.engine = Some(engine.ok_or("engines are io_uring, libaio, pool and pread")?);
-        }
-        "page-cache" => {
-            let mode = CacheMode::ALL.into_iter().find(|mode| mode.name() == value);
-            config.io.cache = Some(mode.ok_or("modes are direct, buffered and dontcache")?);
-        }
-        "block-size" => {
-            let bytes = parse_size(value)
-                .filter(|bytes| bytes.is_power_of_two() && (4096..=4 << 20).contains(bytes));
-            config.io.block_bytes = Some(bytes.ok_or("a power of two from 4KiB to 4MiB")? as u32);
-        }
-        "queue-depth" => config.io.queue_depth = Some(number()?),
-        "workers" => config.io.workers = Some(number()?),
-        _ => {
-            return Err(
-                "keys are engine, page-cache, block-size, queue-depth and workers".to_owned()
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Parses a size such as `16K`, `64MiB` or `1.5GB`: `K` and `KiB` are 1024 bytes, `KB` is 1000.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit {
-        "" | "B" => 1,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
-        "G" | "GiB" => 1 << 30,
-        "T" | "TiB" => 1 << 40,
-        "KB" | "kB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => return None,
-    };
-    if let Ok(number) = number.parse::<u64>() {
-        return number.checked_mul(factor);
-    }
-    let bytes = number.parse::<f64>().ok()? * factor as f64;
-    (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
 fn parse_percent(text: &str) -> Result<u32, String> {
@@ -281,18 +241,6 @@ fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     parse_size(text).and_then(NonZero::new).ok_or_else(|| "not a rate such as 100MB".to_owned())
 }
 
-fn parse_priority(text: &str) -> Result<IoPriority, String> {
-    let level = |text: &str| text.parse().ok().filter(|level| *level <= 7);
-    match text.split_once(':') {
-        None if text == "idle" => Ok(IoPriority::Idle),
-        None if text == "best-effort" => Ok(IoPriority::BestEffort(4)),
-        Some(("best-effort", text)) if level(text).is_some() => {
-            Ok(IoPriority::BestEffort(level(text).unwrap_or(4)))
-        }
-        _ => Err("idle, or best-effort with a level from 0 to 7, such as best-effort:7".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -306,15 +254,10 @@ mod tests {
 
     #[test]
     fn sizes_and_shares() {
-        assert_eq!(parse_size("16K"), Some(16 << 10));
-        assert_eq!(parse_size("1.5KB"), Some(1500));
-        assert_eq!(parse_size("x"), None);
         assert_eq!(parse_percent("5%"), Ok(50_000));
         assert_eq!(parse_percent("0"), Ok(0));
         assert!(parse_percent("101").is_err() && parse_percent("NaN").is_err());
         assert!(parse_group("3K").is_err());
         assert_eq!(parse_group("1M"), Ok(1 << 20));
-        assert!(matches!(parse_priority("best-effort:7"), Ok(IoPriority::BestEffort(7))));
-        assert!(parse_priority("best-effort:8").is_err());
     }
 }

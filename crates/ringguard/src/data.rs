@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use blockring::{
@@ -35,7 +34,6 @@ const ALIGN: u64 = 4096;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reading {
     pub(crate) config: Config,
-    pub(crate) bytes_per_s: Option<u64>,
     /// Bytes of a run.
     pub(crate) run_bytes: u32,
 }
@@ -207,16 +205,11 @@ impl Data<'_> {
 
     fn read_many(&self, runs: &[Run], tolerant: bool, consume: &Consume<'_>) -> Result<()> {
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
-        let started = Instant::now();
-        let charged = AtomicUsize::new(0);
         let work = || -> Result<()> {
             let mut reader = RunReader::new(self, tolerant)?;
             while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Some(bytes_per_s) = self.reading.bytes_per_s {
-                    let bytes = run.count as usize * self.geometry.piece_bytes as usize;
-                    let before = charged.fetch_add(bytes, Ordering::Relaxed);
-                    let due = Duration::from_secs_f64(before as f64 / bytes_per_s as f64);
-                    thread::sleep(due.saturating_sub(started.elapsed()));
+                if let Some(limit) = &self.reading.config.io.rate_limit {
+                    limit.wait(u64::from(run.count) * u64::from(self.geometry.piece_bytes));
                 }
                 reader.read(run)?;
                 consume(Piece { run: *run, bytes: &reader.bytes, unread: &reader.unread })?;

@@ -1,8 +1,10 @@
 //! The options about reading by name: what `--io KEY=VALUE` accepts, and what `--explain`,
 //! statistics and files of measured settings call them.
 
+use std::str::FromStr;
+
 use super::validate::ConfigError;
-use super::{CacheMode, Config, Consume, EngineKind, HugePages, Wait};
+use super::{CacheMode, Config, Consume, EngineKind, HugePages, IoPriority, Wait};
 
 /// One option about reading that has a name.
 #[derive(Debug)]
@@ -218,6 +220,24 @@ impl Config {
     }
 }
 
+impl FromStr for IoPriority {
+    type Err = ConfigError;
+
+    /// Parses `idle`, or `best-effort:N`.
+    fn from_str(text: &str) -> Result<IoPriority, ConfigError> {
+        let level = match text.split_once(':') {
+            None if text == "idle" => return Ok(IoPriority::Idle),
+            Some(("best-effort", level)) => level.parse().ok().filter(|level| *level <= 7),
+            _ => None,
+        };
+        level.map(IoPriority::BestEffort).ok_or_else(|| ConfigError::Value {
+            key: "io-priority",
+            value: text.to_owned(),
+            values: "idle, and best-effort:N with N from 0 to 7",
+        })
+    }
+}
+
 fn number(option: &mut Option<u32>, value: &str) -> Option<()> {
     *option = Some(value.parse().ok()?);
     Some(())
@@ -277,6 +297,15 @@ mod tests {
         ];
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), bytes, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn priorities() {
+        assert_eq!("idle".parse(), Ok(IoPriority::Idle));
+        assert_eq!("best-effort:0".parse(), Ok(IoPriority::BestEffort(0)));
+        for text in ["", "best-effort", "best-effort:", "best-effort:8", "idle:1", "realtime:0"] {
+            assert!(text.parse::<IoPriority>().is_err(), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ use crate::sys;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
-    /// The name of the choice: `engine`, `cache`, `block`, `depth`, `slots`, `workers`, `order`,
+    /// The name of the choice: `engine`, `page-cache`, `block-size`, `queue-depth`, `slots`, `workers`, `order`,
     /// and `knobs` if any are set. `source` describes the facts, `memory` is present if it is
     /// limited, and `tuned` if a measured setting is not used.
     pub what: &'static str,

@@ -16,7 +16,7 @@ use super::inputs::lines::{CheckLine, CheckLines, names};
 pub(crate) fn value(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = values::parse_glob(text);
-    let _ = values::parse_io_priority(text);
+    let _ = text.parse::<blockring::IoPriority>();
     if let Some(bytes) = blockring::parse_size(text) {
         assert_eq!(bytes, meaning(text), "{text:?}");
     }

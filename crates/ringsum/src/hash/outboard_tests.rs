@@ -1,3 +1,4 @@
+//! Outboards against those of the crates `bao` and `bao-tree`, and the damage that they show.
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 
 use std::io::{Read, Write};

@@ -7,6 +7,7 @@ mod parse;
 pub(crate) mod values;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use blockring::{Config, IoPriority, RateLimit};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -17,8 +18,8 @@ use self::applet::Applet;
 use self::help::{Generate, ShortHelp};
 use self::io::{IoOptions, IoParser};
 use self::values::{
-    AlgorithmList, AlgorithmParser, Pattern, StatsFormat, TeeModeArg, When, parse_glob,
-    parse_io_priority, parse_jobs, parse_memory, parse_rate,
+    AlgorithmList, AlgorithmParser, Pattern, StatsFormat, TeeModeArg, When, parse_glob, parse_jobs,
+    parse_memory, parse_rate,
 };
 
 /// Least number of files hashed in parallel: with fewer, starting threads costs more than it saves.
@@ -279,7 +280,7 @@ pub(crate) struct Args {
     pub(crate) limit_rate: Option<std::num::NonZero<u64>>,
 
     /// I/O priority: idle, or best-effort:N with N from 0 (highest) to 7 (lowest)
-    #[arg(long, value_name = "CLASS", value_parser = parse_io_priority, help_heading = READING)]
+    #[arg(long, value_name = "CLASS", value_parser = IoPriority::from_str, help_heading = READING)]
     pub(crate) io_priority: Option<IoPriority>,
 
     /// Memory limit of the whole process, at least 8MiB

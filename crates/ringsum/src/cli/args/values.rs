@@ -1,9 +1,9 @@
-//! The values of options: sizes, rates, priorities and names.
+//! The values of options: sizes, rates and names.
 
 use std::ffi::OsStr;
 use std::num::NonZero;
 
-use blockring::{IoPriority, TeeMode, parse_size};
+use blockring::{TeeMode, parse_size};
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error, ValueEnum};
@@ -124,17 +124,6 @@ pub(crate) fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     bytes.ok_or_else(|| "not a number of bytes per second such as 50MiB".to_owned())
 }
 
-/// Parses `idle`, or `best-effort:N`.
-pub(crate) fn parse_io_priority(text: &str) -> Result<IoPriority, String> {
-    let level = match text.split_once(':') {
-        None if text == "idle" => return Ok(IoPriority::Idle),
-        Some(("best-effort", level)) => level.parse().ok().filter(|level| *level <= 7),
-        _ => None,
-    };
-    let level = level.ok_or_else(|| "use idle, or best-effort:N with N from 0 to 7".to_owned());
-    level.map(IoPriority::BestEffort)
-}
-
 /// Returns `; did you mean X?` if a name is similar.
 pub(super) fn did_you_mean<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     // (The least similarity that clap takes for the same purpose.)
@@ -172,13 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_priorities() {
+    fn rates() {
         assert_eq!(parse_rate("10M/s").map(NonZero::get), Ok(10 << 20));
         assert!(parse_rate("0").is_err() && parse_rate("fast").is_err());
-        assert_eq!(parse_io_priority("idle"), Ok(IoPriority::Idle));
-        assert_eq!(parse_io_priority("best-effort:0"), Ok(IoPriority::BestEffort(0)));
-        for text in ["", "best-effort", "best-effort:", "best-effort:8", "idle:1", "realtime:0"] {
-            assert!(parse_io_priority(text).is_err(), "{text}");
-        }
     }
 }
