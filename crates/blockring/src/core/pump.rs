@@ -4,6 +4,8 @@
 //! supply decides what to read next; the sink decides on which thread a block is consumed.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::extents::IndexedExtent;
@@ -12,6 +14,7 @@ use super::ring::Ring;
 use super::slab::Slab;
 use super::supply::{Claim, FreeSlot, Supply, Target};
 use crate::config::{Consume, Order, Wait};
+use crate::engine::copy_or_map::CopyOrMap;
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime, WaitFor};
@@ -31,6 +34,15 @@ pub(crate) struct RunContext<'a> {
     pub(crate) supply: &'a dyn Supply,
     pub(crate) rate_limit: Option<&'a RateLimit>,
     pub(crate) recording: &'a Recording,
+    /// Of runs over what is in the page cache, if files may be mapped.
+    pub(crate) copy_or_map: Option<&'a Arc<CopyOrMap>>,
+}
+
+impl<'a> RunContext<'a> {
+    /// Without a limit and without mappings.
+    pub(crate) fn plain(supply: &'a dyn Supply, recording: &'a Recording) -> RunContext<'a> {
+        RunContext { supply, rate_limit: None, recording, copy_or_map: None }
+    }
 }
 
 /// The size of a ring, and the policies of the loop.
@@ -50,6 +62,15 @@ pub(crate) struct RawBlock {
     pub(crate) slot: u32,
     pub(crate) extent: IndexedExtent,
     pub(crate) bytes: *const u8,
+    /// See [`Engine::damage`].
+    damage: Option<&'static AtomicBool>,
+}
+
+impl RawBlock {
+    /// Whether its bytes became invalid while they were consumed.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damage.is_some_and(|damage| damage.load(Ordering::Acquire))
+    }
 }
 
 // SAFETY: the bytes belong to the thread that holds the block until its slot is returned.
@@ -60,6 +81,8 @@ unsafe impl Send for RawBlock {}
 pub(crate) enum Delivered {
     /// Consumed it: its slot is free.
     Consumed,
+    /// The same, but its bytes became invalid meanwhile, for which the sink has made an error.
+    Damaged,
     /// Kept it: its slot is returned by [`Sink::take_returned`].
     Held,
 }
@@ -277,7 +300,8 @@ impl<'a> Pump<'a> {
                 None => std::ptr::null_mut(),
             };
             let Target { fd, flags, .. } = *target;
-            let read = Read { slot, fd, offset: part.offset, len: part.len, buffer, flags };
+            let (offset, len, file_bytes) = (part.offset, part.len, target.len);
+            let read = Read { slot, fd, offset, len, buffer, flags, file_bytes };
             self.recorder.requested(slot, self.ring.in_flight());
             let start = self.recorder.start();
             // SAFETY: the slot is requested, so nothing else uses its memory, which is large enough
@@ -356,21 +380,27 @@ impl<'a> Pump<'a> {
             sink.failed(extent, error)?;
             return self.free(slot);
         }
-        let bytes = match self.slab {
-            Some(slab) => slab.slot(slot),
-            None => self.engine.block(slot),
+        let bytes = match (self.engine.block(slot), self.slab) {
+            (Some(bytes), _) => bytes,
+            (None, Some(slab)) => slab.slot(slot),
+            (None, None) => std::ptr::null(),
         };
+        let damage = self.engine.damage(slot);
         let with_device = self.ring.in_flight() - self.queued;
         self.recorder.delivers(slot, extent.offset, self.ring.in_flight());
         let start = self.recorder.start();
         self.read_mut(slot).delivered = start;
-        match sink.deliver(RawBlock { slot, extent, bytes })? {
+        match sink.deliver(RawBlock { slot, extent, bytes, damage })? {
             Delivered::Consumed => {
                 // A block that the supply has read says nothing about the device: another thread
                 // may be reading the stream now.
                 let read_by_pump = self.read(slot).target.is_some();
                 let idle = read_by_pump && with_device == 0 && self.context.supply.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
+                self.free(slot)
+            }
+            Delivered::Damaged => {
+                self.engine.release(slot);
                 self.free(slot)
             }
             Delivered::Held => Ok(()),
@@ -399,8 +429,10 @@ impl<'a> Pump<'a> {
         let read = self.read(slot);
         let (extent, delivered) = (read.request.extent, read.delivered);
         self.recorder.freed(slot, extent.offset, delivered);
-        let released = self.engine.release(slot);
-        released.map_err(|error| ErrorKind::read(extent.offset, extent.len.into(), error))
+        let damage = self.engine.damage(slot);
+        let is_damaged = damage.is_some_and(|damage| damage.load(Ordering::Acquire));
+        self.engine.release(slot);
+        if is_damaged { Err(ErrorKind::damaged(extent)) } else { Ok(()) }
     }
 
     fn read(&self, slot: u32) -> &ActiveRead<'a> {

@@ -38,6 +38,7 @@ impl Reader {
             wakes,
             pool_threads: ring.pool_threads,
             uring: ring.uring,
+            copy_or_map: context.copy_or_map,
         };
         let engine = engine::build(ring.engine, &setup)
             .map_err(|why| ErrorKind::Engine { engine: ring.engine, why })?;
