@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::depth::DepthSearch;
 use super::extents::IndexedExtent;
 use super::read_result::Request;
 use super::ring::Ring;
@@ -50,6 +51,8 @@ impl<'a> RunContext<'a> {
 pub(crate) struct Shape {
     pub(crate) slots: u32,
     pub(crate) depth: u32,
+    /// Greatest depth that may turn out to be better.
+    pub(crate) depth_max: u32,
     pub(crate) block_bytes: u32,
     pub(crate) order: Order,
     pub(crate) consume: Consume,
@@ -129,6 +132,8 @@ pub(crate) struct Pump<'a> {
     slab: Option<&'a Slab>,
     engine: &'a mut dyn Engine,
     ring: Ring,
+    /// The search for a better depth, if there is one.
+    search: Option<DepthSearch>,
     consume: Consume,
     wait: Wait,
     reads: Vec<Option<ActiveRead<'a>>>,
@@ -162,12 +167,13 @@ impl<'a> Pump<'a> {
         slab: Option<&'a Slab>,
         shape: Shape,
     ) -> Pump<'a> {
-        let Shape { slots, depth, block_bytes, order, consume, wait } = shape;
+        let Shape { slots, depth, depth_max, block_bytes, order, consume, wait } = shape;
         Pump {
             context,
             slab,
             engine,
             ring: Ring::new(slots, depth, order),
+            search: DepthSearch::new(depth, depth_max.min(slots)),
             consume,
             wait,
             reads: std::iter::repeat_with(|| None).take(slots as usize).collect(),
@@ -397,6 +403,11 @@ impl<'a> Pump<'a> {
                 let read_by_pump = self.read(slot).target.is_some();
                 let idle = read_by_pump && with_device == 0 && self.context.supply.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
+                if let Some(search) = &mut self.search
+                    && let Some(depth) = search.consumed(extent.len, Instant::now)
+                {
+                    self.ring.set_depth(depth);
+                }
                 self.free(slot)
             }
             Delivered::Damaged => {

@@ -141,6 +141,7 @@ pub(super) fn run_and_see(case: &Case) -> (Outcome, u32) {
     let shape = Shape {
         slots: case.slots,
         depth,
+        depth_max: depth,
         block_bytes: case.block_bytes,
         order: case.order,
         consume: case.consume,

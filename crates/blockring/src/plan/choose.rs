@@ -37,7 +37,10 @@ pub(crate) struct RingPlan {
     pub(crate) engine: EngineKind,
     pub(crate) cache: CacheMode,
     pub(crate) block_bytes: u32,
+    /// Requests in flight, at first.
     pub(crate) depth: u32,
+    /// The most in flight, if more turn out to be faster; at least `depth`.
+    pub(crate) depth_max: u32,
     pub(crate) slots: u32,
     /// Threads besides the calling one.
     pub(crate) workers: u32,
@@ -75,6 +78,7 @@ impl RingPlan {
             cache: CacheMode::Buffered,
             block_bytes: bytes.max(1),
             depth: 1,
+            depth_max: 1,
             slots: 1,
             workers: 0,
             worker_slots: 1,
@@ -151,6 +155,8 @@ pub(super) struct System<'a> {
     /// Returns the setting measured best on the device, or why an existing one does not apply.
     pub(super) tuning: &'a dyn Fn() -> Option<Result<Tuning, String>>,
     pub(super) profile: &'a Profile,
+    /// Whether a run may search for a better queue depth.
+    pub(super) searches_depth: bool,
     /// Processors that this process may use.
     pub(super) cores: u32,
 }
@@ -192,6 +198,7 @@ pub(super) fn decide(
         chooser.order = Order::InOrder;
     }
     let (depth, slots) = chooser.depth_and_slots(engine, block_bytes)?;
+    let depth_max = chooser.depth_max(engine, cache, block_bytes, depth);
     let (workers, start) = chooser.workers(engine, cache, block_bytes, slots);
     let worker_slots = chooser.worker_slots(engine, block_bytes, slots, workers)?;
     chooser.note_order(engine);
@@ -207,7 +214,8 @@ pub(super) fn decide(
         cache,
         block_bytes,
         depth,
-        slots,
+        depth_max,
+        slots: slots.max(depth_max),
         workers,
         worker_slots,
         start,

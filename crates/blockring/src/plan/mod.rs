@@ -219,6 +219,7 @@ impl Plan {
             libaio: &libaio::usable,
             tuning: &|| run.tuning?(source.device()),
             profile: &BUILT_IN,
+            searches_depth: true,
             cores: cores(),
         };
         let (ring, choices) = decide(&facts, config, (order, run.consumers), &system)?;
@@ -277,6 +278,7 @@ impl Plan {
             // Measurements of one long file do not apply to many short ones.
             tuning: &|| None,
             profile: &BUILT_IN,
+            searches_depth: false,
             cores: cores(),
         };
         let (mut ring, mut choices) = decide(&facts, config, (Order::AnyOrder, 0), &system)?;

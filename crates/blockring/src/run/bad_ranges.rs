@@ -168,7 +168,7 @@ fn pump<'s>(
     block_bytes: u32,
 ) -> Pump<'s> {
     let (order, consume, wait) = (Order::InOrder, Consume::Each, Wait::Sleep);
-    let shape = Shape { slots: 1, depth: 1, block_bytes, order, consume, wait };
+    let shape = Shape { slots: 1, depth: 1, depth_max: 1, block_bytes, order, consume, wait };
     Pump::new(context, engine, Some(slab), shape)
 }
 

@@ -100,6 +100,7 @@ fn run(case: &Case) -> (Vec<Blocks>, Option<Result<(), ErrorKind>>) {
     let shape = Shape {
         slots: case.slots,
         depth,
+        depth_max: depth,
         block_bytes: case.block_bytes,
         order: Order::InOrder,
         consume: Consume::Each,

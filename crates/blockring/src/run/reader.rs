@@ -31,7 +31,7 @@ impl Reader {
             false => Some(Slab::new(slots, ring.block_bytes, ring.pages(slots))?),
         };
         let setup = Setup {
-            depth,
+            depth: ring.depth_max.min(slots),
             slots,
             slab: slab.as_ref().map(Slab::as_iovec),
             file: context.supply.sole_fd(),
@@ -62,6 +62,7 @@ impl Reader {
         let shape = Shape {
             slots: *slots,
             depth: *depth,
+            depth_max: ring.depth_max.min(*slots),
             block_bytes: ring.block_bytes,
             order,
             consume: ring.consume,
