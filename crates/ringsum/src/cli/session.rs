@@ -129,7 +129,8 @@ impl<'a> Session<'a> {
     /// Returns the options for plans of single inputs.
     pub(crate) fn run_options(&self) -> RunOptions<'_> {
         let (tuning, trace) = (self.settings.tuning.as_deref(), self.trace.as_ref());
-        RunOptions { tuning, trace, ..RunOptions::default() }
+        let skip_holes = !self.args.list_bad_ranges;
+        RunOptions { tuning, trace, skip_holes, ..RunOptions::default() }
     }
 
     pub(crate) fn algorithms(&self) -> &Algorithms {

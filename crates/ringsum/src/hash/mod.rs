@@ -14,9 +14,11 @@ pub(crate) mod outboard;
 pub(crate) mod reader;
 pub(crate) mod tree;
 mod tree_hasher;
+mod zeros;
 
 use std::fmt;
 use std::ops::Range;
+use std::panic;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -32,6 +34,7 @@ use self::digest::{Digest, Digests};
 pub(crate) use self::ordered_hasher::OrderedHasher;
 use self::tree::{Subtree, TreeError, is_subtree_size};
 pub(crate) use self::tree_hasher::TreeHasher;
+use self::zeros::HoleHasher;
 use crate::lock;
 
 /// One of BLAKE3's modes.
@@ -147,7 +150,8 @@ pub fn digest_file(path: impl AsRef<Path>, options: &Options) -> Result<Digests,
 ///
 /// See [`digest_file`].
 pub fn digest_source(source: &Source, options: &Options) -> Result<Digests, Error> {
-    let plan = plan(source, options, &RunOptions::default())?;
+    let run = RunOptions { skip_holes: true, ..RunOptions::default() };
+    let plan = plan(source, options, &run)?;
     digest_planned(&plan, source, options, &|_| ())
 }
 
@@ -188,7 +192,8 @@ pub fn update_from_file(
     refuse_null(config)?;
     let source = Source::open(path)?;
     let consumers = digests.len() as u32;
-    let run = RunOptions { order: Order::InOrder, consumers, ..RunOptions::default() };
+    let (order, skip_holes) = (Order::InOrder, true);
+    let run = RunOptions { order, consumers, skip_holes, ..RunOptions::default() };
     let plan = Plan::choose(&source, config, &run)?;
     update_in_order(&plan, &source, digests, None, &|_| ())
 }
@@ -223,7 +228,7 @@ pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<
     } else {
         let digests = algorithms.len() as u32;
         let has_blake3 = algorithms.contains(&Algorithm::Blake3);
-        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let cores = cores();
         // One core for each of the others, and one for the reads; the rest are for BLAKE3.
         let rest = if has_blake3 { cores.saturating_sub(digests + 1) } else { 0 };
         (Order::InOrder, digests + rest)
@@ -252,12 +257,21 @@ pub fn digest_planned(
     let add_to_tree =
         |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes).map(|_| ())?);
     if algorithms.is_blake3() && makes_tree && !options.config.io.in_order {
-        plan.any_order(source, |block| {
+        let update = |block: Block<'_>| {
             add_to_tree(block)?;
             progress(block.bytes.len() as u64);
             Ok(())
-        })?;
-        return Ok(tree.finalize(None)?.into());
+        };
+        match (plan.holes(), source.len()) {
+            ([], _) | (_, None) => plan.any_order(source, update)?,
+            (holes, Some(len)) => {
+                let holes = HoleHasher::new(mode, holes, len);
+                let threads_max = options.config.io.threads_max.unwrap_or_else(cores);
+                let read = || plan.data_blocks(source, update);
+                hash_with_holes(&tree, &holes, threads_max, read, progress)?;
+            }
+        }
+        return Ok(tree.finalize(source.len().filter(|_| !plan.holes().is_empty()))?.into());
     }
     let mut ordered = OrderedHasher::new(mode, algorithms);
     let hashers = ordered.hashers_mut();
@@ -431,6 +445,42 @@ pub(crate) fn digest_whole(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -
     let mut ordered = OrderedHasher::new(mode, algorithms);
     ordered.update(bytes);
     ordered.finalize()
+}
+
+fn cores() -> u32 {
+    thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+/// Hashes holes on all cores while this thread reads the data.
+fn hash_with_holes(
+    tree: &TreeHasher<'_>,
+    holes: &HoleHasher<'_>,
+    threads_max: u32,
+    read: impl FnOnce() -> Result<(), blockring::Error>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), Error> {
+    thread::scope(|scope| {
+        let threads = holes.threads(threads_max.saturating_sub(1) as usize);
+        // (A thread that cannot be started leaves its work to this one.)
+        let threads: Vec<_> = (0..threads)
+            .map_while(|_| {
+                let builder = thread::Builder::new().name("zeros".to_owned());
+                builder.spawn_scoped(scope, || holes.run(tree, progress)).ok()
+            })
+            .collect();
+        let result = read().map_err(Error::from);
+        if result.is_err() {
+            holes.stop();
+        }
+        let mut result = result.and_then(|()| Ok(holes.run(tree, progress)?));
+        for thread in threads {
+            match thread.join() {
+                Ok(hashed) => result = result.and_then(|()| Ok(hashed?)),
+                Err(payload) => panic::resume_unwind(payload),
+            }
+        }
+        result
+    })
 }
 
 type ConsumeAny<'a> = dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync + 'a;

@@ -12,6 +12,7 @@ mod diagnostics;
 mod exit_status;
 mod formats;
 mod hashing;
+mod holes;
 mod hostile;
 mod hostile_names;
 mod index;
