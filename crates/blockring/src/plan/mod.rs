@@ -351,6 +351,11 @@ impl Plan {
         &self.choices
     }
 
+    /// Whether blocks are read one after another, so that none can be left out.
+    pub fn is_sequential(&self) -> bool {
+        !matches!(self.kind, PlanKind::Extents) || self.ring.engine.is_sequential()
+    }
+
     /// Returns the holes that are not read, if there are [any](RunOptions::skip_holes): sorted, and
     /// of whole blocks, except at the end of the file. Ranges [to skip](RunOptions::skip) are no
     /// holes.

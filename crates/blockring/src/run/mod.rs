@@ -179,18 +179,13 @@ impl Plan {
             .skip
             .iter()
             .all(|skip| skip.start < skip.end && is_boundary(skip.start) && is_boundary(skip.end));
-        if !self.skip.is_empty() && (!are_blocks || !self.may_skip()) {
+        if !self.skip.is_empty() && (!are_blocks || self.is_sequential()) {
             let what = "the ranges to skip are not whole blocks of the plan";
             return Err(ErrorKind::read(0, 0, io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let data = without(range.clone(), &self.skip).into_iter();
         let data = data.flat_map(|range| without(range, &self.holes));
         Ok(Extents::of_ranges(data, range.start, self.ring.block_bytes))
-    }
-
-    /// Whether blocks can be left out.
-    fn may_skip(&self) -> bool {
-        matches!(self.kind, PlanKind::Extents) && !self.ring.engine.is_sequential()
     }
 
     /// Reads `source` once and passes each block to every consumer: at the same time, on their own

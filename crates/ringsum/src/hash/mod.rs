@@ -12,6 +12,7 @@ pub(crate) mod multi_buffer;
 mod ordered_hasher;
 pub(crate) mod outboard;
 pub(crate) mod reader;
+pub(crate) mod resume;
 pub(crate) mod tree;
 mod tree_hasher;
 mod zeros;
@@ -32,6 +33,7 @@ use blockring::{
 use self::algorithm::{Algorithm, Algorithms};
 use self::digest::{Digest, Digests};
 pub(crate) use self::ordered_hasher::OrderedHasher;
+use self::resume::Resume;
 use self::tree::{Subtree, TreeError, is_subtree_size};
 pub(crate) use self::tree_hasher::TreeHasher;
 use self::zeros::HoleHasher;
@@ -248,22 +250,51 @@ pub fn digest_planned(
     options: &Options,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Digests, Error> {
+    digest_resumed(plan, source, options, None, progress)
+}
+
+/// Returns the digests of a source as [`digest_planned`] does, without what is known already, if the
+/// source [can be resumed](Resume::applies). The plan must have been made with
+/// [`RunOptions::skip`], the ranges of `resume`.
+///
+/// # Errors
+///
+/// See [`digest_file`].
+pub fn digest_resumed(
+    plan: &Plan,
+    source: &Source,
+    options: &Options,
+    resume: Option<&Resume<'_>>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Digests, Error> {
     refuse_null(&options.config)?;
     let Options { mode, algorithms, .. } = options;
+    let resume = resume.filter(|resume| resume.applies(plan, source, options));
     let block_bytes = plan.block_bytes();
     let makes_tree = is_subtree_size(block_bytes);
-    let tree = TreeHasher::new(mode);
+    let tree = match (resume, source.len()) {
+        (Some(resume), Some(len)) => TreeHasher::collecting(mode, len, resume.subtree_bytes),
+        _ => TreeHasher::new(mode),
+    };
     // (Offsets of a source that is read from a position do not start at 0.)
     let add_to_tree =
         |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes).map(|_| ())?);
     if algorithms.is_blake3() && makes_tree && !options.config.io.in_order {
         let update = |block: Block<'_>| {
             add_to_tree(block)?;
+            if let Some(resume) = resume {
+                tree.take_collected().into_iter().for_each(resume.finished);
+            }
             progress(block.bytes.len() as u64);
             Ok(())
         };
+        for subtree in resume.map_or(&[][..], |resume| resume.known) {
+            tree.add(*subtree)?;
+            progress(subtree.len);
+        }
         match (plan.holes(), source.len()) {
-            ([], _) | (_, None) => plan.any_order(source, update)?,
+            ([], _) | (_, None) if resume.is_none() => plan.any_order(source, update)?,
+            (_, None) => plan.any_order(source, update)?,
             (holes, Some(len)) => {
                 let holes = HoleHasher::new(mode, holes, len);
                 let threads_max = options.config.io.threads_max.unwrap_or_else(cores);
@@ -271,7 +302,8 @@ pub fn digest_planned(
                 hash_with_holes(&tree, &holes, threads_max, read, progress)?;
             }
         }
-        return Ok(tree.finalize(source.len().filter(|_| !plan.holes().is_empty()))?.into());
+        let len = source.len().filter(|_| !plan.holes().is_empty() || resume.is_some());
+        return Ok(tree.finalize(len)?.into());
     }
     let mut ordered = OrderedHasher::new(mode, algorithms);
     let hashers = ordered.hashers_mut();

@@ -30,6 +30,17 @@ impl<'m> TreeHasher<'m> {
         TreeHasher::over(mode, Tree::of_unknown_length(mode))
     }
 
+    /// Creates a hasher for an input of `len` bytes, more than two subtrees of `subtree_bytes`, whose
+    /// values [`take_collected`](TreeHasher::take_collected) returns.
+    pub(super) fn collecting(mode: &'m Mode, len: u64, subtree_bytes: u64) -> TreeHasher<'m> {
+        TreeHasher::over(mode, Tree::collecting(len, mode, subtree_bytes))
+    }
+
+    /// Returns the subtrees that have become complete since the last call.
+    pub(super) fn take_collected(&self) -> Vec<Subtree> {
+        lock(&self.state).tree.take_collected()
+    }
+
     /// Creates a hasher for a range that is a subtree of its input, as verified by
     /// [`check`](super::tree::check).
     pub(super) fn of_range(mode: &'m Mode, range: &Range<u64>) -> TreeHasher<'m> {
@@ -58,7 +69,11 @@ impl<'m> TreeHasher<'m> {
 
     /// Adds a subtree that has been hashed, and is not the whole input.
     pub(super) fn add(&self, subtree: Subtree) -> Result<(), TreeError> {
-        lock(&self.state).tree.add(subtree)
+        let mut state = lock(&self.state);
+        let added = state.tree.add(subtree);
+        // (What is known need not be stored.)
+        state.tree.take_collected();
+        added
     }
 
     fn update_with(

@@ -169,8 +169,7 @@ fn a_file_without_data_is_not_read() {
 
 /// Writes what is not on the disk yet, in every way, and compares at once.
 fn expect_dirty_data(scratch: &Scratch, path: &str) {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true);
-    let file = file.clone().open(scratch.join(path)).unwrap();
+    let file = File::create(scratch.join(path)).unwrap();
     let mut content = vec![0; 64 << 20];
     file.set_len(content.len() as u64).unwrap();
     let mut write = |at: u64, len: usize| {
@@ -275,9 +274,9 @@ fn a_hole_that_is_filled_meanwhile_is_a_change() {
     content[..4 << 20].copy_from_slice(&noise(4 << 20));
     file.write_all_at(&content[..4 << 20], 0).unwrap();
     for retries in ["--retry-changed=0", "--retry-changed=1"] {
+        let mut command = scratch.command(&["--limit-rate=4M", retries, "f"]);
         let output = thread::scope(|scope| {
-            let args = ["--limit-rate=4M", retries, "f"];
-            let run = scope.spawn(|| run(&mut scratch.command(&args), b""));
+            let run = scope.spawn(|| run(&mut command, b""));
             thread::sleep(Duration::from_millis(400));
             file.write_all_at(b"filled", 40 * MIB).unwrap();
             run.join().unwrap()

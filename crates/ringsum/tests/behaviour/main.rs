@@ -23,6 +23,7 @@ mod mounts;
 mod permissions;
 mod pipes;
 mod refusals;
+mod resume;
 mod seccomp;
 mod selecting;
 mod stack;

@@ -4,7 +4,7 @@
 //! They are an optimization only: whatever fails here costs time, and is no error. A thread of its
 //! own writes them, because a write waits for the disk.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -47,7 +47,7 @@ struct Shared {
 struct Queue {
     changes: Vec<(Vec<u8>, ResumeChange)>,
     /// Files with values in the index, as far as this run knows.
-    stored: HashMap<Vec<u8>, ()>,
+    stored: HashSet<Vec<u8>>,
     has_writer: bool,
     is_over: bool,
     /// When a write failed for the first time since the last one that did not.
@@ -79,11 +79,6 @@ impl ResumeStore {
         })
     }
 
-    /// Bytes of a subtree.
-    pub(crate) fn subtree_bytes(&self) -> u64 {
-        self.subtree_bytes
-    }
-
     /// The shortest file that is resumed, in bytes.
     pub(crate) fn file_bytes_min(&self) -> u64 {
         self.subtree_bytes.saturating_mul(SUBTREES_MIN)
@@ -110,7 +105,7 @@ impl ResumeStore {
         let found = lock(&self.shared.index).subtrees(&key, metadata, self.subtree_bytes);
         let found = found.unwrap_or_default();
         if !found.is_empty() {
-            lock(&self.shared.queue).stored.insert(key.clone(), ());
+            lock(&self.shared.queue).stored.insert(key.clone());
         }
         let is_aligned = |found: &StoredSubtree| {
             let end = found.start.checked_add(found.len);
@@ -193,14 +188,14 @@ impl FileResume<'_> {
     pub(crate) fn add(&self, subtree: Subtree) {
         let Subtree { offset: start, len, cv: value } = subtree;
         let stored = StoredSubtree { metadata: self.metadata, start, len, value };
-        lock(&self.store.shared.queue).stored.insert(self.key.clone(), ());
+        lock(&self.store.shared.queue).stored.insert(self.key.clone());
         self.store.queue(self.key.clone(), ResumeChange::Put(stored));
     }
 
     /// Removes the values of a file that is done.
     pub(crate) fn done(self) {
         let mut queue = lock(&self.store.shared.queue);
-        if queue.stored.remove(&self.key).is_none() {
+        if !queue.stored.remove(&self.key) {
             return;
         }
         // Those that were not written need not be.

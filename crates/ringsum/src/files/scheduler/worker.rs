@@ -167,6 +167,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
             // A batch of many such files would occupy this thread for long, and stall the others in
             // the reorder buffer.
             () if is_large && !is_shared && may_requeue => Route::Requeue,
+            () if len >= run.options.separate_bytes_min => Route::Separately,
             // Holes are left out if a file is read on its own.
             () if source.has_holes() && !is_limited => Route::Spread,
             () if source.has_holes() => Route::Separately,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::explain;
-use super::{Index, IndexError, Metadata, begin};
+use super::{Index, IndexError, Metadata, WRITING, begin};
+use crate::cli::lock;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS resume (path BLOB NOT NULL, \
      start INTEGER NOT NULL, len INTEGER NOT NULL, file_system INTEGER NOT NULL, \
@@ -91,6 +92,7 @@ impl Index {
         changes: &[(Vec<u8>, ResumeChange)],
         wait: Duration,
     ) -> Result<(), IndexError> {
+        let _writing = lock(&WRITING);
         self.prepare()?;
         let write = || {
             self.database.busy_timeout(wait)?;
