@@ -15,6 +15,18 @@ pub(crate) fn batch_bytes() -> Option<u64> {
     None
 }
 
+/// A partial sidecar was opened and locked. `RINGGUARD_TAKEN`: another process completed it before.
+pub(crate) fn opened(path: &std::path::Path) {
+    #[cfg(debug_assertions)]
+    if let Some(name) = std::env::var_os("RINGGUARD_TAKEN")
+        && !std::path::Path::new(&name).exists()
+    {
+        let _ = std::fs::rename(path, &name);
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = path;
+}
+
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,6 +5,8 @@
 //! pieces of parity. A burst of damage up to `m x C` pieces long therefore takes at most `m` pieces
 //! (and one at either end) from any column.
 
+use anyhow::{Result, ensure};
+
 /// Largest piece, in bytes. Larger pieces would not be read faster, because adjacent ones are read
 /// together, and would lose more to each flipped bit.
 pub(crate) const PIECE_BYTES_MAX: u32 = 64 << 10;
@@ -13,6 +15,8 @@ pub(crate) const PIECE_BYTES_MIN: u32 = 1 << 10;
 /// Most pieces of parity in a column of a new sidecar: a transform of 16 pieces. (One core, 64 KiB
 /// pieces: m = 16 encodes 3.8 GB/s of data, m = 26 2.7, m = 50 2.0.)
 const PARITY_MAX: u32 = 16;
+/// Bytes of a chunk of the code that are always allowed.
+const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// Most redundancy, in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
 
@@ -157,6 +161,22 @@ impl Geometry {
                 count: u64::from(count).min(columns - column) as u32,
             })
         })
+    }
+
+    /// Returns the number of columns that are read together, so that runs are as long as they should
+    /// be: fewer if columns have so much parity that their sums would take more memory than usual.
+    pub(crate) fn columns_at_once(&self, run_bytes: u32) -> Result<u32> {
+        let shards = u64::from(self.m.max(1)).next_power_of_two();
+        let usual = u64::from(PARITY_MAX.next_power_of_two()) * u64::from(run_bytes);
+        let piece_bytes = u64::from(self.piece_bytes);
+        let bytes = shards * piece_bytes;
+        ensure!(
+            bytes <= usual.max(CHUNK_BYTES_MAX),
+            "{} pieces of parity of {piece_bytes} bytes in a column need more memory than is used here",
+            self.m
+        );
+        let columns = u64::from(run_bytes).min(usual / shards) / piece_bytes;
+        Ok(columns.clamp(1, self.columns) as u32)
     }
 
     /// Returns the runs of a step, one for each shard.
