@@ -1,7 +1,7 @@
 //! The log of what was read and made durable, for a run that is interrupted.
 
 use std::fs::File as StdFile;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -46,28 +46,23 @@ impl Log {
 
     /// Appends what is known since the last call. The data must be durable.
     pub(crate) fn append(&self, steps_done: u64, records: &[Record]) -> Result<()> {
-        let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES + 16);
-        bytes.extend(steps_done.to_le_bytes());
-        bytes.extend((records.len() as u64).to_le_bytes());
-        for record in records {
-            let (tag, index, subtree, value) = match record {
-                Record::Subtree(subtree, index) => {
-                    (0, index, (subtree.offset, subtree.len), &subtree.cv)
-                }
-                Record::Root(index, root) => (1, index, (0, 0), root),
-            };
-            bytes.push(tag);
-            bytes.extend(index.to_le_bytes());
-            bytes.extend(subtree.0.to_le_bytes());
-            bytes.extend(subtree.1.to_le_bytes());
-            bytes.extend(value);
-        }
-        let hash = blake3::keyed_hash(&self.key, &bytes);
-        bytes.extend(hash.as_bytes());
         let mut file = open_own(&self.path)?;
         file.seek(SeekFrom::End(0))?;
+        let mut out = BufWriter::with_capacity(64 << 10, file);
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        let mut put = |bytes: &[u8]| {
+            hasher.update(bytes);
+            out.write_all(bytes)
+        };
         fault::point();
-        file.write_all(&bytes).with_context(|| self.path.display().to_string())?;
+        put(&steps_done.to_le_bytes())?;
+        put(&(records.len() as u64).to_le_bytes())?;
+        for record in records {
+            put(&record.encode())?;
+        }
+        let name = || self.path.display().to_string();
+        out.write_all(hasher.finalize().as_bytes()).with_context(name)?;
+        let file = out.into_inner().map_err(|error| error.into_error()).with_context(name)?;
         fault::point();
         Ok(file.sync_data()?)
     }
@@ -118,7 +113,9 @@ impl Log {
                 break;
             }
             steps_done = u64::from_le_bytes(std::array::from_fn(|i| block[i]));
-            block[16..].chunks_exact(RECORD_BYTES).try_for_each(|bytes| each(record(bytes)))?;
+            block[16..]
+                .chunks_exact(RECORD_BYTES)
+                .try_for_each(|bytes| each(Record::decode(bytes)))?;
             at += 16 + bytes + 32;
         }
         self.len = at;
@@ -126,12 +123,33 @@ impl Log {
     }
 }
 
-fn record(bytes: &[u8]) -> Record {
-    let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-    let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-    let value = std::array::from_fn(|i| bytes[21 + i]);
-    match bytes[0] {
-        0 => Record::Subtree(Subtree { offset: u64_at(5), len: u64_at(13), cv: value }, u32_at(1)),
-        _ => Record::Root(u32_at(1), value),
+impl Record {
+    fn encode(&self) -> [u8; RECORD_BYTES] {
+        let (tag, index, range, value) = match self {
+            Record::Subtree(subtree, index) => {
+                (0, index, (subtree.offset, subtree.len), &subtree.cv)
+            }
+            Record::Root(index, root) => (1, index, (0, 0), root),
+        };
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[0] = tag;
+        bytes[1..5].copy_from_slice(&index.to_le_bytes());
+        bytes[5..13].copy_from_slice(&range.0.to_le_bytes());
+        bytes[13..21].copy_from_slice(&range.1.to_le_bytes());
+        bytes[21..].copy_from_slice(value);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Record {
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let value = std::array::from_fn(|i| bytes[21 + i]);
+        match bytes[0] {
+            0 => {
+                let subtree = Subtree { offset: u64_at(5), len: u64_at(13), cv: value };
+                Record::Subtree(subtree, u32_at(1))
+            }
+            _ => Record::Root(u32_at(1), value),
+        }
     }
 }

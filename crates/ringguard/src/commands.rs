@@ -16,7 +16,7 @@ use crate::output::{self, Progress};
 use crate::partial::suffixed;
 use crate::sidecar::{Sidecar, Unusable};
 use crate::tree::Tree;
-use crate::{repair, undo};
+use crate::{fault, repair, undo};
 
 /// The exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,6 +132,9 @@ fn run_create(args: &CreateArgs) -> Result<Status> {
 /// Whether the data are read in order, because their disk is rotational.
 fn is_rotational(tree: &Tree, inputs: &[Input], reading: &Reading) -> bool {
     use blockring::{CacheMode, Plan, RunOptions, Source};
+    if fault::is_rotational() {
+        return true;
+    }
     let sources: Vec<_> = inputs
         .iter()
         .filter(|input| input.file.len > 0)

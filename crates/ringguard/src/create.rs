@@ -200,8 +200,9 @@ impl<'a> Creation<'a> {
             self.log.replay(|record| pass.replay(&record))?;
             (self.request.resumed)(self.steps_done, geometry.steps(self.columns).count() as u64);
         }
-        let coder = (geometry.m > 0)
-            .then(|| Coder::new(geometry, |step, sums| pass.write_parity(step, &sums)));
+        let coder = (geometry.m > 0).then(|| {
+            Coder::new(geometry, self.columns, |step, sums| pass.write_parity(step, &sums))
+        });
         let mut steps = geometry.steps(self.columns).skip(self.steps_done as usize).peekable();
         let mut done = self.steps_done;
         let mut batch_bytes = fault::batch_bytes().unwrap_or(FIRST_BATCH_BYTES);

@@ -27,6 +27,11 @@ pub(crate) fn opened(path: &std::path::Path) {
     let _ = path;
 }
 
+/// Whether a test wants the disk to be rotational.
+pub(crate) fn is_rotational() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("RINGGUARD_ROTATIONAL").is_some()
+}
+
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -61,11 +61,12 @@ pub(crate) struct Run {
 }
 
 impl Geometry {
-    /// Chooses the geometry for `pieces` pieces and a redundancy in millionths. `window_bytes`: most
-    /// bytes of parity and of pieces that wait for it, if the data are read in order.
+    /// Chooses the geometry for `pieces` pieces with `data_bytes` of data, and a redundancy of these
+    /// in millionths. (Pieces of sets are not full.) `window_bytes`: most bytes of parity and of pieces that wait for it, if the data are read in order.
     pub(crate) fn choose(
         pieces: u64,
         piece_bytes: u32,
+        data_bytes: u64,
         redundancy: u64,
         window_bytes: Option<u64>,
     ) -> Geometry {
@@ -73,8 +74,8 @@ impl Geometry {
             return Geometry { pieces, piece_bytes, k: 1, m: 0, columns: pieces.max(1) };
         }
         let parity = |m: u32| {
-            let all = u128::from(pieces) * u128::from(redundancy);
-            all.div_ceil(u128::from(MILLION) * u128::from(m)) as u64
+            let all = u128::from(data_bytes) * u128::from(redundancy);
+            all.div_ceil(u128::from(MILLION * u64::from(piece_bytes)) * u128::from(m)) as u64
         };
         // As little parity as the redundancy allows; of equals, the most in a column.
         let best =
@@ -208,7 +209,8 @@ mod tests {
         for pieces in [1, 2, 3, 19, 20, 21, 320, 321, 1000, 5003, 16_384] {
             for redundancy in [1, 10_000, 50_000, 100_000, 1_000_000] {
                 for window in [None, Some(1 << 20), Some(64 << 20)] {
-                    let geometry = Geometry::choose(pieces, 1024, redundancy, window);
+                    let geometry =
+                        Geometry::choose(pieces, 1024, pieces * 1024, redundancy, window);
                     assert!(geometry.is_valid(), "{geometry:?}");
                     let parity = u128::from(geometry.parity_pieces()) * 1_000_000;
                     let asked = u128::from(pieces) * u128::from(redundancy);
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn little_more_parity_than_asked_for() {
-        let geometry = Geometry::choose(16_384, 65_536, 50_000, None);
+        let geometry = Geometry::choose(16_384, 65_536, 1 << 30, 50_000, None);
         let parity = geometry.parity_pieces() as f64 / 16_384.0;
         assert!((0.05..0.0507).contains(&parity), "{geometry:?}: {parity}");
         assert!(geometry.burst_bytes() as f64 > 0.0495 * (1_u64 << 30) as f64);

@@ -54,7 +54,9 @@ pub(crate) fn lay_out(
     let (files, fingerprints): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     let pieces = files.last().map_or(0, |file| file.end().div_ceil(size));
     let window_bytes = request.in_order.then_some(request.memory_bytes / 2);
-    (files, fingerprints, Geometry::choose(pieces, piece_bytes, redundancy, window_bytes))
+    let data_bytes = files.iter().map(|file| file.len).sum();
+    let geometry = Geometry::choose(pieces, piece_bytes, data_bytes, redundancy, window_bytes);
+    (files, fingerprints, geometry)
 }
 
 /// Returns the size of pieces that makes the sidecar smallest: larger ones have fewer hashes, but
