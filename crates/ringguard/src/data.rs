@@ -29,9 +29,6 @@ const FAILURES_MAX: u32 = 100;
 /// every device accepts. Shorter ones are read together.
 const EXTENT_BYTES_MIN: u32 = 4096;
 
-/// Memory for blocks of one file, in bytes: 32 runs.
-const SLAB_BYTES: u64 = 8 << 20;
-
 /// Files that a plan for many is chosen from.
 const SAMPLES: usize = 12;
 
@@ -130,8 +127,7 @@ impl Data<'_> {
         let longest = extents.iter().map(|extent| extent.len).max().unwrap_or(0);
         let config = self.reading.config.clone().with(|config| {
             let block = longest.next_multiple_of(EXTENT_BYTES_MIN).max(EXTENT_BYTES_MIN);
-            let block = u64::from(*config.io.block_bytes.get_or_insert(block));
-            config.memory.limit_bytes.get_or_insert(SLAB_BYTES.max(4 * block));
+            config.io.block_bytes.get_or_insert(block);
         });
         ensure!(
             config.io.block_bytes.is_none_or(|bytes| bytes >= longest),
