@@ -93,10 +93,10 @@ fn a_damaged_undo_record_is_named() {
     assert!(fs::read(scratch.path("file")).unwrap() == data);
 }
 
-/// A repair as another user cannot restore the owner; then nobody gets the owner's privileges.
+/// A repair as another user cannot restore the owner; then the file must not have the owner's privileges.
 #[test]
 fn privileges_are_restored_with_the_owner_only() {
-    const NOBODY: u32 = 65_534;
+    const OTHER_USER: u32 = 65_534;
     // (The scratch directory of the other tests may be below one that others cannot enter.)
     let shared = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = shared.path().join("file");
@@ -108,7 +108,7 @@ fn privileges_are_restored_with_the_owner_only() {
     data[100] ^= 1;
     fs::write(&path, &data).unwrap();
     let all = [shared.path().to_owned(), path.clone(), shared.path().join("file.guard")];
-    if !all.iter().all(|path| chown(path, Some(NOBODY), None).is_ok()) {
+    if !all.iter().all(|path| chown(path, Some(OTHER_USER), None).is_ok()) {
         eprintln!("SKIP privileges: files cannot be given away here");
         return;
     }
@@ -117,12 +117,12 @@ fn privileges_are_restored_with_the_owner_only() {
     let status = Command::new(&copy)
         .args(["repair", "--discard", "file"])
         .current_dir(shared.path())
-        .uid(NOBODY)
+        .uid(OTHER_USER)
         .status()
         .unwrap();
     assert_eq!(status.code(), Some(0));
     let metadata = fs::metadata(&path).unwrap();
-    assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (NOBODY, 0o755));
+    assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (OTHER_USER, 0o755));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_list_has_paths_or_names() {
     assert!(out.contains("SUMS"), "{out}");
 }
 
-/// Nothing panics if nobody reads what is printed.
+/// Nothing panics if output cannot be written.
 #[test]
 fn a_closed_output_is_no_panic() {
     let scratch = Scratch::new();
