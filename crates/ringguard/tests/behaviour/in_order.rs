@@ -1,4 +1,4 @@
-//! Rotational disks, of which the tests have none: the command is told that there is one.
+//! Rotational disks. The command is told that there is one, because test machines have none.
 
 use std::fs;
 use std::process::Command;
