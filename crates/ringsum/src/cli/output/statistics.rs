@@ -129,6 +129,7 @@ impl Report<'_> {
         });
         let fields = [
             ("bytes", stats.bytes.into()),
+            ("hole_bytes", stats.hole_bytes.into()),
             ("wall_ns", nanos(stats.wall)),
             ("cpu_ns", nanos(stats.cpu)),
             ("bytes_per_s", bytes_per_s(stats).into()),
@@ -136,6 +137,7 @@ impl Report<'_> {
             ("requests", stats.requests.into()),
             ("short_reads", stats.short_reads.into()),
             ("retries", stats.retries.into()),
+            ("mapped_bytes", stats.mapped_bytes.into()),
             ("in_flight", Value::Object(in_flight)),
             ("latency_ns", latency.into()),
             ("device_wait_ns", nanos(stats.device_wait)),
@@ -173,6 +175,10 @@ impl Report<'_> {
                 text
             }
         };
+        if stats.hole_bytes > 0 {
+            // (Writing to a string does not fail.)
+            let _ = write!(text, "\n  holes: {} bytes, not read", stats.hole_bytes);
+        }
         if stats.requests == 0 && stats.bytes == 0 {
             text.push_str("\n  read: nothing");
             return text;
@@ -185,6 +191,10 @@ impl Report<'_> {
         line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s, {cpu} CPU time", stats.bytes));
         let Stats { requests, short_reads, retries, threads, .. } = stats;
         line("requests", format!("{requests} ({short_reads} short reads, {retries} retries)"));
+        if stats.mapped_bytes > 0 {
+            let part = stats.mapped_bytes as f64 / stats.bytes.max(1) as f64 * 100.0;
+            line("mapped", format!("{part:.0} % of the bytes (the others were copied)"));
+        }
         if let Some(latency) = stats.latency() {
             let quantiles = [
                 ("p50", latency.p50),
