@@ -11,6 +11,7 @@
 //!     └───── data ◀──────┴───────────── create ◀────────────┘
 //! ```
 
+mod checkpoint;
 mod cli;
 mod code;
 mod commands;
@@ -23,12 +24,17 @@ mod format;
 #[doc(hidden)]
 pub mod fuzzed;
 mod geometry;
+mod inputs;
+mod layout;
 mod output;
+mod partial;
+mod pass;
 mod recover;
 mod repair;
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
+mod run_reader;
 mod sidecar;
 mod tree;
 mod undo;
