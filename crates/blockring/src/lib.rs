@@ -114,5 +114,4 @@ pub fn fuzz_schedule(data: &[u8]) {
 struct Readme;
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
 mod replay;

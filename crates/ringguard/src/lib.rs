@@ -27,7 +27,6 @@ mod output;
 mod recover;
 mod repair;
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
 mod replay;
 mod sidecar;
 mod tree;
