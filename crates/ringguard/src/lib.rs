@@ -16,19 +16,23 @@ mod code;
 mod commands;
 mod create;
 mod data;
+mod device_lock;
 mod diagnosis;
 mod fault;
 mod format;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
+mod generate;
 mod geometry;
 mod output;
 mod recover;
 mod repair;
 #[cfg(test)]
 mod replay;
+mod scrub;
 mod sidecar;
+mod stamps;
 mod tree;
 mod undo;
 

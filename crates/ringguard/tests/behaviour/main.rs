@@ -5,6 +5,7 @@ mod devices;
 mod outboards;
 mod property;
 mod reader;
+mod scrub;
 mod sets;
 mod single;
 mod support;
