@@ -311,7 +311,11 @@ impl Plan {
             }
             _ => Box::new(FileSupply { target, extents }),
         };
-        let context = self.context(&*supply);
+        let mut context = self.context(&*supply);
+        if is_list {
+            // Extents far from each other would map a window each.
+            context.copy_or_map = None;
+        }
         let _advice = match is_list {
             true => (ring.cache == CacheMode::Buffered).then(|| AdviceGuard::random(fd)),
             false => ring.advise.then(|| AdviceGuard::sequential(fd)),
@@ -340,7 +344,9 @@ impl Plan {
     }
 
     fn context<'a>(&'a self, supply: &'a dyn Supply) -> RunContext<'a> {
-        RunContext { supply, rate_limit: self.rate_limit.as_ref(), recording: &self.recording }
+        let (rate_limit, recording) = (self.rate_limit.as_ref(), &*self.recording);
+        let copy_or_map = self.copy_or_map.as_ref();
+        RunContext { supply, rate_limit, recording, copy_or_map }
     }
 
     /// Creates a reader for this thread.
