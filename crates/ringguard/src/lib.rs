@@ -11,6 +11,7 @@
 //!     └───── data ◀──────┴───────────── create ◀────────────┘
 //! ```
 
+mod checkpoint;
 mod cli;
 mod code;
 mod commands;
@@ -25,11 +26,16 @@ mod format;
 pub mod fuzzed;
 mod generate;
 mod geometry;
+mod inputs;
+mod layout;
 mod output;
+mod partial;
+mod pass;
 mod recover;
 mod repair;
 #[cfg(test)]
 mod replay;
+mod run_reader;
 mod scrub;
 mod sidecar;
 mod stamps;
