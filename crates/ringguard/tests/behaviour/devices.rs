@@ -151,7 +151,8 @@ fn a_full_file_system_is_named() {
 fn sectors_of_4096_bytes() {
     attempt("a device with sectors of 4096 bytes", |setup| {
         setup.tool("truncate -s 64M backing")?;
-        let device = setup.tool("losetup --find --show --direct-io=on --sector-size 4096 backing")?;
+        let device =
+            setup.tool("losetup --find --show --direct-io=on --sector-size 4096 backing")?;
         setup.undo.push(format!("losetup --detach {device}"));
         setup.tool(&format!("mkfs.ext4 -q -F {device}"))?;
         setup.mount(&format!("mount {device}"))?;
