@@ -59,7 +59,7 @@
 //! Linux. io_uring is used from Linux 5.6 on. Without it (old kernels, containers that block it)
 //! the same program reads with libaio, or with threads that call `pread`.
 //!
-//! x86-64 and arm64, with pages of 4, 16 or 64 KiB. Targets with 32 bits and big-endian ones do not compile.
+//! x86-64; arm64 was never run on a real machine. Pages of 4, 16 or 64 KiB. Targets with 32 bits and big-endian ones do not compile.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!(
