@@ -1,6 +1,7 @@
 //! What each command does, and what it prints.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,12 +12,13 @@ use crate::cli::{
 use crate::create::{self, Input, Request};
 use crate::data::Reading;
 use crate::diagnosis::{self, Diagnosis, Examination};
+use crate::generate::Generate;
 use crate::inputs::{check_output, inputs};
 use crate::output::{self, Progress};
 use crate::partial::suffixed;
 use crate::sidecar::{Sidecar, Unusable};
 use crate::tree::Tree;
-use crate::{fault, repair, undo};
+use crate::{fault, repair, scrub, undo};
 
 /// The exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +29,24 @@ pub(crate) enum Status {
     Usage = 2,
     BeyondRepair = 3,
     Failed = 4,
+}
+
+impl Status {
+    /// Its word in JSON.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Status::Intact => "ok",
+            Status::Repairable => "repairable",
+            Status::Usage => "usage",
+            Status::BeyondRepair => "beyond-repair",
+            Status::Failed => "error",
+        }
+    }
+
+    pub(crate) fn of_word(word: &str) -> Option<Status> {
+        use Status::{BeyondRepair, Failed, Intact, Repairable};
+        [Intact, Repairable, BeyondRepair, Failed].into_iter().find(|status| status.word() == word)
+    }
 }
 
 /// An error of the command line.
@@ -52,9 +72,14 @@ pub(crate) fn status_of(error: &anyhow::Error) -> Status {
 }
 
 pub(crate) fn run(cli: &Cli) -> Result<Status> {
-    match &cli.command {
+    let Some(command) = &cli.command else {
+        let text = cli.generate.map(Generate::text).unwrap_or_default();
+        std::io::stdout().write_all(&text)?;
+        return Ok(Status::Intact);
+    };
+    match command {
         Command::Create(args) => run_create(args),
-        Command::Verify(args) => worst(&args.names, |name| run_verify(args, name)),
+        Command::Verify(args) => scrub::run(args, |name| run_verify(args, name)),
         Command::Repair(args) => worst(&args.names, |name| run_repair(args, name)),
         Command::Info(args) => worst(&args.names, |name| run_info(args, name)),
     }
@@ -62,20 +87,27 @@ pub(crate) fn run(cli: &Cli) -> Result<Status> {
 
 /// Runs a command for each name. Returns the worst status; an error does not keep the others from
 /// being looked at.
-fn worst(names: &[PathBuf], mut run: impl FnMut(&Path) -> Result<Status>) -> Result<Status> {
+pub(crate) fn worst(
+    names: &[PathBuf],
+    mut run: impl FnMut(&Path) -> Result<Status>,
+) -> Result<Status> {
     let mut status = Status::Intact;
     for name in names {
-        let found = run(name).or_else(|error| {
-            let status = status_of(&error);
-            if status == Status::Usage || output::is_broken_pipe(&error) {
-                return Err(error);
-            }
-            eprintln!("ringguard: {error:#}");
-            Ok(status)
-        })?;
-        status = status.max(found);
+        status = status.max(reported(run(name))?);
     }
     Ok(status)
+}
+
+/// Prints an error that does not keep other sidecars from being looked at, and returns its status.
+pub(crate) fn reported(result: Result<Status>) -> Result<Status> {
+    result.or_else(|error| {
+        let status = status_of(&error);
+        if status == Status::Usage || output::is_broken_pipe(&error) {
+            return Err(error);
+        }
+        eprintln!("ringguard: {error:#}");
+        Ok(status)
+    })
 }
 
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
@@ -151,7 +183,7 @@ fn is_rotational(tree: &Tree, inputs: &[Input], reading: &Reading) -> bool {
 }
 
 /// A name on the command line: a sidecar, or a file that has one.
-fn sidecar_of(name: &Path) -> PathBuf {
+pub(crate) fn sidecar_of(name: &Path) -> PathBuf {
     let beside = suffixed(name, ".guard");
     let is_sidecar = name.extension() == Some(OsStr::new("guard"));
     if !is_sidecar && beside.exists() { beside } else { name.to_owned() }
@@ -205,7 +237,9 @@ fn run_verify(args: &VerifyArgs, name: &Path) -> Result<Status> {
     if args.parity {
         opened.sidecar.check_parity();
     }
-    let mut status = output::diagnosis(&args.report, &opened.sidecar, &diagnosis)?;
+    let under = args.scrub.is_recursive().then(|| base_of(&opened.sidecar.path, &args.place));
+    let mut status =
+        output::diagnosis(&args.report, under.as_deref(), &opened.sidecar, &diagnosis)?;
     if let Some((list, digests)) = listed {
         let Opened { sidecar, tree, .. } = &opened;
         if output::compare_list(&args.report, sidecar, tree, &digests, list)? {
@@ -235,7 +269,7 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
     opened.sidecar.check_nodes();
     opened.sidecar.check_parity();
     if !diagnosis.is_repairable() {
-        return output::diagnosis(&args.report, &opened.sidecar, &diagnosis);
+        return output::diagnosis(&args.report, None, &opened.sidecar, &diagnosis);
     }
     if !diagnosis.is_intact() {
         let progress = Progress::new(&args.report, opened.total_bytes());
@@ -254,7 +288,7 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
     }
     if opened.sidecar.damage.is_empty() {
         if diagnosis.is_intact() {
-            output::diagnosis(&args.report, &opened.sidecar, &diagnosis)?;
+            output::diagnosis(&args.report, None, &opened.sidecar, &diagnosis)?;
         }
         return Ok(Status::Intact);
     }

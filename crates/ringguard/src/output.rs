@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use anyhow::Result;
@@ -168,9 +170,11 @@ fn geometry_text(head: &Head) -> String {
     }
 }
 
-/// Prints what is damaged. Returns the status.
+/// Prints what is damaged. Names are relative to the directory `under`, if there is one: those of a tree of sidecars.
+/// Returns the status.
 pub(crate) fn diagnosis(
     report: &ReportArgs,
+    under: Option<&Path>,
     sidecar: &Sidecar,
     diagnosis: &Diagnosis,
 ) -> Result<Status> {
@@ -193,9 +197,20 @@ pub(crate) fn diagnosis(
         if *state == State::Intact && report.quiet {
             continue;
         }
-        match report.json {
-            true => writeln!(out, "{}", state_json(file, state, can_repair))?,
-            false => write_state(&mut out, file, state, can_repair)?,
+        let name = match under {
+            Some(directory) => Cow::Owned(
+                directory.join(OsStr::from_bytes(&file.name)).into_os_string().into_vec(),
+            ),
+            None => Cow::Borrowed(&*file.name),
+        };
+        if report.json {
+            let mut object = state_json(&name, file, state, can_repair);
+            if under.is_some() {
+                object["sidecar"] = sidecar.path.display().to_string().into();
+            }
+            writeln!(out, "{object}")?;
+        } else {
+            write_state(&mut out, &name, file, state, can_repair)?;
         }
     }
     out.flush()?;
@@ -237,10 +252,16 @@ pub(crate) fn diagnosis(
     Ok(status)
 }
 
-fn write_state(out: &mut impl Write, file: &File, state: &State, can_repair: bool) -> Result<()> {
+fn write_state(
+    out: &mut impl Write,
+    name: &[u8],
+    file: &File,
+    state: &State,
+    can_repair: bool,
+) -> Result<()> {
     let how = if can_repair { "can be repaired" } else { "beyond repair" };
     let mut line = |text: &str| -> io::Result<()> {
-        write_name(out, &file.name)?;
+        write_name(out, name)?;
         writeln!(out, ": {text}")
     };
     match state {
@@ -277,8 +298,8 @@ fn write_state(out: &mut impl Write, file: &File, state: &State, can_repair: boo
     Ok(())
 }
 
-fn state_json(file: &File, state: &State, can_repair: bool) -> Value {
-    let mut object = json_name(&file.name);
+fn state_json(name: &[u8], file: &File, state: &State, can_repair: bool) -> Value {
+    let mut object = json_name(name);
     object["size"] = file.len.into();
     object["hash"] = hex(&file.root).into();
     object["status"] = match state {

@@ -10,6 +10,7 @@ mod outboards;
 mod property;
 mod reader;
 mod safety;
+mod scrub;
 mod sets;
 mod single;
 mod support;
