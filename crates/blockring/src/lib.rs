@@ -69,6 +69,7 @@ mod plan;
 mod rate_limit;
 mod run;
 mod source;
+mod stop;
 mod sys;
 
 pub use self::{
@@ -95,6 +96,7 @@ pub use self::{
         threads::Block,
     },
     source::{Source, SourceKind, fingerprint::Fingerprint},
+    stop::Stop,
     sys::priority::IoPriority,
 };
 

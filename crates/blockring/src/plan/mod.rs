@@ -33,6 +33,7 @@ use crate::rate_limit::RateLimit;
 use crate::source::facts::{self, Facts};
 use crate::source::file_system::{Storage, file_system_block_bytes};
 use crate::source::{Source, SourceKind};
+use crate::stop::Stop;
 use crate::sys;
 
 /// Least amount that a read of a pipe must return for the writer to count as ahead, in bytes: a
@@ -90,6 +91,7 @@ pub struct Plan {
     /// many only where the file system may misreport lengths, because it costs a system call for each.
     pub(crate) probes_end: bool,
     pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) stop: Option<Stop>,
     pub(crate) io_priority: Option<IoPriority>,
     pub(crate) recording: Arc<Recording>,
 }
@@ -178,6 +180,7 @@ impl Plan {
             engine_is_explicit: config.explicit_engine().is_some(),
             probes_end: source.kind() == SourceKind::File,
             rate_limit: config.io.rate_limit.clone(),
+            stop: config.io.stop.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),
         };
@@ -310,6 +313,7 @@ impl Plan {
             engine_is_explicit,
             probes_end: samples[0].may_misreport_length(),
             rate_limit: config.io.rate_limit.clone(),
+            stop: config.io.stop.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),
         })

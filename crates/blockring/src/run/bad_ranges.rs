@@ -130,7 +130,7 @@ fn narrow_with(
     };
     let recording = Recording::new(false, None);
     let next = NextPart::new(*target);
-    let context = RunContext { supply: &next, rate_limit: None, recording: &recording };
+    let context = RunContext { supply: &next, rate_limit: None, stop: None, recording: &recording };
     let (pump, mut ignore) = (pump(&context, engine, &slab, block_bytes), |_: Scanned<'_>| Ok(()));
     let mut search = Search::new(pump, &next, block_bytes, &mut ignore);
     let first = match search.run(Goal::First, failed) {

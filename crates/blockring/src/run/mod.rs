@@ -298,7 +298,8 @@ impl Plan {
         let target = opened.target(ring);
         let stream_supply = |kind, extents, full_bytes| {
             let helpers = if ring.start == Start::WhenBehind { ring.workers } else { 0 };
-            StreamSupply::new(fd, kind, extents, full_bytes, helpers)
+            let stop = self.stop.as_ref();
+            StreamSupply::new(fd, kind, extents, full_bytes, helpers, stop)
         };
         let supply: Box<dyn Supply + '_> = match self.kind {
             PlanKind::Stream { full_bytes } => {
@@ -340,7 +341,8 @@ impl Plan {
     }
 
     fn context<'a>(&'a self, supply: &'a dyn Supply) -> RunContext<'a> {
-        RunContext { supply, rate_limit: self.rate_limit.as_ref(), recording: &self.recording }
+        let (rate_limit, stop) = (self.rate_limit.as_ref(), self.stop.as_ref());
+        RunContext { supply, rate_limit, stop, recording: &self.recording }
     }
 
     /// Creates a reader for this thread.
