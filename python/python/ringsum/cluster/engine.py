@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .objects import Failure, FailureKind, Object, Result
-from .plan import GroupTask, Item, Limits, RangeTask, Task, ranges_of
+from .plan import ANY_VERSION, GroupTask, Item, Limits, RangeTask, Task, ranges_of
 from .secrets import public_name
 from .worker import Outcome
 
@@ -187,6 +187,9 @@ class Engine:
             self._shown[item.index] = item.shown
         if item.failure is not None:
             self._fail(item.index, item.name, target, item.failure)
+            return
+        if item.known == ANY_VERSION:
+            self._report(item.index, item.name, target, status="unchanged")
             return
         if target is not None:
             if item.known is not None and target.version is not None and str(target.version) == item.known:

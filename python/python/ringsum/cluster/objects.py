@@ -58,13 +58,14 @@ class Object:
         same = self.version == other.version and self.size == other.size
         return same and self.mtime_ns == other.mtime_ns
 
-    def describe_change(self, found: Object) -> str:
-        """Return what differs in `found`, for people."""
+    def change_to(self, found: Object) -> tuple[str, str]:
+        """Return what differs in `found`: for people, and in a word (see ``change`` of ``ringsum --json``)."""
         if found.size != self.size:
-            return f"its size was {self.size} and is {found.size}"
+            return f"its size was {self.size} and is {found.size}", "grew" if found.size > self.size else "shrank"
         if found.mtime_ns != self.mtime_ns:
-            return "its modification time differs"
-        return f"its version was {self.version} and is {found.version}"
+            return "its modification time is another one now", "rewritten"
+        is_file = self.version is not None and self.version.kind == "ctime"
+        return f"its version was {self.version} and is {found.version}", "status" if is_file else "replaced"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class Failure:
     offset: int | None = None
     length: int | None = None
     errno: int | None = None
+    # Of a changed object, in a word.
+    change: str | None = None
 
     @property
     def may_pass(self) -> bool:
@@ -106,9 +109,12 @@ class Failure:
         return dataclasses.replace(self, offset=offset, length=length)
 
     def __str__(self) -> str:
+        message = self.message
+        if self.kind is FailureKind.CHANGED:
+            message = f"changed while it was read: {message}"
         if self.offset is None or not self.length:
-            return self.message
-        return f"bytes {self.offset} to {self.offset + self.length - 1}: {self.message}"
+            return message
+        return f"bytes {self.offset} to {self.offset + self.length - 1}: {message}"
 
 
 class ObjectError(OSError):

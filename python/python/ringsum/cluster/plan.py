@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 from .objects import Failure, Object
 
-__all__ = ["GroupTask", "Item", "Limits", "RangeTask", "Task", "parse_size", "ranges_of"]
+__all__ = ["ANY_VERSION", "GroupTask", "Item", "Limits", "RangeTask", "Task", "parse_size", "ranges_of"]
+
+# As `Item.known`: the object is not even looked up.
+ANY_VERSION = "*"
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -57,7 +60,7 @@ class Item:
     # (Not in logs, as in `Object`.)
     name: str = dataclasses.field(repr=False)
     object: Object | None = None
-    # A version that is known already: such an object is not read.
+    # A version that is known already, or ANY_VERSION: such an object is not read.
     known: str | None = None
     # The name in results, if it is another one: a relative path means nothing to a worker.
     shown: str | None = dataclasses.field(default=None, repr=False)

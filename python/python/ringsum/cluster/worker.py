@@ -112,11 +112,13 @@ def describe(error: BaseException, options: StorageOptions) -> Failure:
     """Return why something failed, for people, without credentials."""
     message = _message(error)
     number = error.errno if isinstance(error, OSError) else None
-    return Failure(_kind(error), options.scrub(message), errno=number)
+    kind = _kind(error)
+    change = getattr(error, "how", "replaced") if kind is FailureKind.CHANGED else None
+    return Failure(kind, options.scrub(message), errno=number, change=change)
 
 
 def _kind(error: BaseException) -> FailureKind:
-    if isinstance(error, ChangedError) or isinstance(error, getattr(ringsum, "ChangedError", ())):
+    if isinstance(error, (ChangedError, ringsum.ChangedError)):
         return FailureKind.CHANGED
     if isinstance(error, FileNotFoundError):
         return FailureKind.MISSING
@@ -135,6 +137,8 @@ def _message(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, (ChangedError, RefusedError)):
         return text
+    if isinstance(error, (ringsum.ChangedError, ringsum.ReadError)):
+        return error.strerror or text
     if isinstance(error, OSError) and error.errno is None:
         return text
     return f"{type(error).__name__}: {text}"

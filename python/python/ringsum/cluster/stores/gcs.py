@@ -39,7 +39,7 @@ class GcsStore(AsyncStore):
         try:
             _, data = await self.fs._call("GET", url, headers=headers, ifGenerationMatch=target.version.value)
         except FileNotFoundError as error:
-            raise ChangedError("it was removed from the store") from error
+            raise ChangedError("it was removed from the store", "removed") from error
         except Exception as error:
             if str(getattr(error, "code", "")) == "412":
                 raise ChangedError("the store has another generation of it by now") from error

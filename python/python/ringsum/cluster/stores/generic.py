@@ -67,7 +67,7 @@ class GenericStore(Store):
     def _check(self, target: Object) -> None:
         found = self.stat(target.name)
         if (found.size, found.mtime_ns) != (target.size, target.mtime_ns):
-            raise ChangedError(target.describe_change(found))
+            raise ChangedError(*target.change_to(found))
 
 
 def walk(fs: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -118,4 +118,4 @@ def _object(name: str, fs: Any, path: str, info: dict[str, Any]) -> Object:
     size = info.get("size")
     if size is None:
         raise RefusedError("the file system reports no size for it")
-    return Object(name, int(size), mtime_ns, Version("mtime", str(mtime_ns)) if mtime_ns is not None else None)
+    return Object(name, int(size), mtime_ns, Version("mtime", f"{mtime_ns}-{size}") if mtime_ns is not None else None)

@@ -65,7 +65,7 @@ class HttpStore(AsyncStore):
                 _raise_for(response)
             found = _object(target.name, _total(response, start, end), response.headers)
             if found.version != target.version or found.size != target.size:
-                raise ChangedError(target.describe_change(found))
+                raise ChangedError(*target.change_to(found))
             data: bytes = await response.read()
         if len(data) != end - start:
             raise OSError(f"the server returned {len(data)} of {end - start} bytes")
@@ -76,7 +76,7 @@ class HttpStore(AsyncStore):
             return
         found = await self.stat_async(target.name)
         if not target.is_same_version(found):
-            raise ChangedError(target.describe_change(found))
+            raise ChangedError(*target.change_to(found))
 
     def list(self, name: str) -> Any:
         raise RefusedError("HTTP has no listing: name the objects, for example with --files-from")
@@ -99,7 +99,7 @@ def _object(name: str, size: int, headers: Any) -> Object:
         mtime_ns = None
     if etag and etag.startswith('"'):
         return Object(name, size, mtime_ns, Version("etag", etag))
-    return Object(name, size, mtime_ns, Version("mtime", str(mtime_ns)) if mtime_ns is not None else None)
+    return Object(name, size, mtime_ns, Version("mtime", f"{mtime_ns}-{size}") if mtime_ns is not None else None)
 
 
 def _raise_for(response: Any) -> None:

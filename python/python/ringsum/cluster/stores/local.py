@@ -47,7 +47,7 @@ class LocalStore(Store):
             try:
                 now = os.stat(path)
             except FileNotFoundError as error:
-                raise ChangedError("it was removed while it was read") from error
+                raise ChangedError("it was removed", "removed") from error
             if not os.path.samestat(opened, now):
                 raise ChangedError("its path leads to another file now")
             return part
@@ -76,7 +76,7 @@ def _object_of(name: str, found: os.stat_result) -> Object:
 
 def _check(expected: Object, found: Object) -> None:
     if not expected.is_same_version(found):
-        raise ChangedError(expected.describe_change(found))
+        raise ChangedError(*expected.change_to(found))
 
 
 def _walk(directory: str, prefix: str) -> Iterator[Object | Unlisted]:

@@ -35,7 +35,7 @@ class S3Store(AsyncStore):
             if _status(error) == 412:
                 raise ChangedError("the store has another version of it by now") from error
             if _status(error) == 404 and "IfMatch" in parameters:
-                raise ChangedError("it was removed from the store") from error
+                raise ChangedError("it was removed from the store", "removed") from error
             raise
 
     async def stat_async(self, name: str) -> Object:

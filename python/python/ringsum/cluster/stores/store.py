@@ -29,7 +29,17 @@ SMALL_IN_FLIGHT = 16
 
 
 class ChangedError(Exception):
-    """The object is no longer the version that was listed."""
+    """The object is no longer the version that was listed.
+
+    Attributes
+    ----------
+    how : str
+        As ``change`` of ``ringsum --json``.
+    """
+
+    def __init__(self, message: str, how: str = "replaced"):
+        super().__init__(message)
+        self.how = how
 
 
 class RefusedError(Exception):
@@ -128,7 +138,7 @@ class AsyncStore(Store):
             # (A range of no bytes cannot be requested.)
             found = await self.stat_async(target.name)
             if not target.is_same_version(found):
-                raise ChangedError(target.describe_change(found))
+                raise ChangedError(*target.change_to(found))
             return b""
         data = await self.fetch(target, 0, target.size)
         await self.verify(target)
