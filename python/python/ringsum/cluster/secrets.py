@@ -30,10 +30,11 @@ class StorageOptions:
     """Options for fsspec, by protocol: ``{"s3": {"key": ..., "secret": ...}}``. Its `repr` hides them."""
 
     def __init__(self, by_protocol: Mapping[str, Mapping[str, Any]] | None = None):
-        self._by_protocol = {protocol: dict(options) for protocol, options in (by_protocol or {}).items()}
-        for protocol, options in (by_protocol or {}).items():
+        given = dict(by_protocol or {})
+        for protocol, options in given.items():
             if not isinstance(options, Mapping):
                 raise TypeError(f"storage_options[{protocol!r}] must be a dict of options for that protocol")
+        self._by_protocol = {protocol: dict(options) for protocol, options in given.items()}
 
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(sorted(self._by_protocol))})"
