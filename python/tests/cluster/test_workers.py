@@ -20,7 +20,7 @@ def own_cluster():
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         yield cluster, client
@@ -59,7 +59,7 @@ def test_a_cluster_without_workers_is_an_error(tmp_path):
     from distributed import Client, LocalCluster
 
     (tmp_path / "a").write_bytes(b"x")
-    with LocalCluster(n_workers=0, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
         with pytest.raises(ClusterLostError, match="no workers"):
             list(hash_urls(client, tmp_path / "a", worker_timeout_s=1))
 
@@ -68,7 +68,7 @@ def test_workers_that_come_later(tmp_path, digest_of):
     from distributed import Client, LocalCluster
 
     (tmp_path / "a").write_bytes(b"x")
-    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
         threading.Timer(1, cluster.scale, args=[1]).start()
         (result,) = hash_urls(client, tmp_path / "a")
         assert result.digest.hexdigest() == digest_of(b"x")
@@ -84,7 +84,7 @@ def test_a_lost_scheduler_is_an_error(tmp_path, data):
     code = (
         "import time\nfrom distributed import LocalCluster\n"
         "if __name__ == '__main__':\n"
-        "    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)\n"
+        "    cluster = LocalCluster(n_workers=1, threads_per_worker=1)\n"
         "    print(cluster.scheduler_address, flush=True)\n    time.sleep(600)\n"
     )
     (tmp_path / "scheduler.py").write_text(code)
@@ -112,7 +112,7 @@ def test_an_asynchronous_client_is_refused():
     from distributed import Client, LocalCluster
 
     async def attempt():
-        async with LocalCluster(n_workers=0, asynchronous=True, dashboard_address=None) as cluster:
+        async with LocalCluster(n_workers=0, asynchronous=True, dashboard_address="127.0.0.1:0") as cluster:
             async with Client(cluster, asynchronous=True) as client:
                 with pytest.raises(TypeError, match="asynchronous"):
                     hash_urls(client, "a")

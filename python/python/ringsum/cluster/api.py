@@ -178,10 +178,10 @@ def _progress_of(engine: Engine, elapsed_s: float) -> Progress:
 
 @contextlib.contextmanager
 def local_client() -> Iterator[Client]:
-    """Start a cluster of worker processes on this machine, one thread for each core, without a dashboard."""
+    """Start a cluster of worker processes on this machine, one thread for each core; its dashboard is on this machine only."""
     count = len(os.sched_getaffinity(0))
     with (
-        LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         yield client

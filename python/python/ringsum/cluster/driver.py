@@ -6,7 +6,10 @@ scheduler's work.
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import concurrent.futures
+import contextlib
 import threading
 import time
 import uuid
@@ -33,6 +36,8 @@ BATCHES = 4
 GATHER_S = 0.02
 # A look for workers is a request to the scheduler, made only while nothing completes.
 LOOK_EVERY_S = 5.0
+# What Dask raises if the connection is lost: its CommClosedError and TimeoutError are OSErrors.
+LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, OSError)
 # Chars of an object's name in the name of a task, as the dashboard shows it.
 KEY_NAME_CHARS = 60
 
@@ -80,13 +85,15 @@ def run(
     driver = _Driver(client, engine, options, worker_timeout_s)
     try:
         while not engine.is_done:
-            driver.submit()
+            with _loss_reported():
+                driver.submit()
             for message in engine.take_messages():
                 on_retry(message)
             on_update(engine)
             yield from engine.take_results()
             if engine.outstanding:
-                driver.collect()
+                with _loss_reported():
+                    driver.collect()
             elif (due := engine.retry_due()) is not None:
                 time.sleep(max(0.0, due - time.monotonic()))
         for message in engine.take_messages():
@@ -94,6 +101,17 @@ def run(
         on_update(engine)
     finally:
         driver.close()
+
+
+@contextlib.contextmanager
+def _loss_reported() -> Iterator[None]:
+    """Turn what Dask raises for a lost connection into one error."""
+    try:
+        yield
+    except ClusterLostError:
+        raise
+    except LOST as error:
+        raise ClusterLostError(f"the connection to the scheduler was lost ({type(error).__name__}: {error})") from error
 
 
 class _Driver:
@@ -229,5 +247,7 @@ class _Driver:
     def close(self) -> None:
         _STARTS[self.client].close(self.name)
         if self.futures and self.client.status == "running":
-            self.client.cancel(list(self.futures.values()), asynchronous=False, reason="the run ended")
+            # (If the scheduler is gone, so are its tasks.)
+            with contextlib.suppress(*LOST):
+                self.client.cancel(list(self.futures.values()), asynchronous=False, reason="the run ended")
         self.futures.clear()
