@@ -67,9 +67,12 @@ class S3Store(AsyncStore):
             for entry in page.get("Contents", ()):
                 is_empty = False
                 # (Empty objects with such names stand for directories.)
-                if not (entry["Key"].endswith("/") and entry["Size"] == 0):
-                    full = f"{name.partition('://')[0]}://{bucket}/{entry['Key']}"
-                    yield _object(full, entry["Size"], entry.get("ETag"), entry.get("LastModified"))
+                if entry["Key"].endswith("/") and entry["Size"] == 0:
+                    continue
+                full = f"{name.partition('://')[0]}://{bucket}/{entry['Key']}"
+                found = _object(full, entry["Size"], entry.get("ETag"), entry.get("LastModified"))
+                # (Some servers report ETags of single objects only.)
+                yield found if found.version else self.stat(full)
         if is_empty and key:
             yield self.stat(name)
 
