@@ -29,6 +29,17 @@ use crate::tree::path_to_python;
 const STAT_THREADS: usize = 8;
 
 /// A file that is not as its list says.
+///
+/// Attributes
+/// ----------
+/// path : str or bytes
+///     The name in the list.
+/// expected : Digest
+///     The digest in the list.
+/// actual : Digest or None
+///     The digest of the file. It equals ``expected`` if only the length in the list is wrong.
+/// error : Exception or None
+///     Why the file has no digest.
 #[pyclass(frozen, get_all, module = "ringsum")]
 pub(crate) struct CheckFailure {
     path: Py<PyAny>,
@@ -54,7 +65,18 @@ impl CheckFailure {
     }
 }
 
-/// The result of a check.
+/// The result of `check`. It is true if at least one file was checked, and nothing is wrong.
+///
+/// Attributes
+/// ----------
+/// ok : int
+///     The number of files with the right digest.
+/// failed : list of CheckFailure
+///     The files with another digest, or that cannot be read.
+/// missing : list of str or bytes
+///     The names of files that do not exist.
+/// malformed : list of (int, str)
+///     Number and error of each line that is no checksum.
 #[pyclass(frozen, get_all, module = "ringsum")]
 pub(crate) struct CheckReport {
     ok: u64,
@@ -106,7 +128,35 @@ struct Found {
     bad_list: Option<String>,
 }
 
-/// See `__init__.pyi`.
+/// Check the files that a checksum file names, in parallel.
+///
+/// Parameters
+/// ----------
+/// list : str, bytes, os.PathLike or int
+///     The checksum file, in any format that ``ringsum --check`` reads.
+/// root : str, bytes or os.PathLike, optional
+///     The directory that relative names start from. Default: the current directory.
+/// algorithms : sequence of str, optional
+///     The algorithms that digests without a tag may have. Default: inferred from the name of the list
+///     and from their lengths.
+/// zero : bool, default False
+///     Lines end with NUL instead of newline.
+/// io : dict, optional
+///     See `hash_file`.
+/// memory : int or str, optional
+///     See `hash_tree`. The report grows with the number of files that are not as the list says.
+///
+/// Returns
+/// -------
+/// CheckReport
+///     It is true if at least one file was checked, and nothing is wrong.
+///
+/// Raises
+/// ------
+/// OSError
+///     If the list cannot be read. A file that cannot be read is a `CheckFailure`.
+/// ValueError
+///     If an algorithm, an option or a size is invalid.
 #[pyfunction]
 #[pyo3(signature = (list, *, root = None, algorithms = None, zero = false, io = None, memory = None))]
 pub(crate) fn check(
@@ -122,8 +172,9 @@ pub(crate) fn check(
     let input = Input::require(list)?;
     let is_bytes = list.cast::<PyBytes>().is_ok();
     let root = match root {
-        Some(root) => path_of(root)?
-            .ok_or_else(|| PyTypeError::new_err(format!("root is a path, not {}", root.get_type())))?,
+        Some(root) => path_of(root)?.ok_or_else(|| {
+            PyTypeError::new_err(format!("root is a path, not {}", root.get_type()))
+        })?,
         None => PathBuf::new(),
     };
     let requested = algorithms.as_deref().map(algorithms_of).transpose()?;
@@ -145,6 +196,9 @@ pub(crate) fn check(
                 Input::Path(path) => File::open(path)?,
                 Input::Descriptor(fd, _) => File::from(fd),
             };
+            if file.metadata()?.is_dir() {
+                return Err(Errno::ISDIR.into());
+            }
             let lines = CheckLines::new(0, &name, BufReader::new(file), reader);
             Ok(check_lines(lines.take_while(|_| !stop.is_stopped()), &many, &root, &stop))
         }
@@ -232,12 +286,11 @@ impl Found {
         };
         // (If all digests are right, the length is wrong.)
         let expected = listed.expected().find(differs).unwrap_or(&listed.line.first).clone();
-        let actual = digest_of(hashed, expected.algorithm).and_then(|digest| {
-            match expected.algorithm {
+        let actual =
+            digest_of(hashed, expected.algorithm).and_then(|digest| match expected.algorithm {
                 Algorithm::Blake3 => digest.output(0, expected.digest.len()),
                 _ => Some(digest.to_vec()),
-            }
-        });
+            });
         self.failed.push(Failed { name: listed.line.name, expected, result: Ok(actual) });
     }
 

@@ -10,7 +10,24 @@ use ringsum::{Algorithm, Algorithms, Digests};
 /// Longest digest of BLAKE2b, in bytes.
 const BLAKE2B_BYTES_MAX: usize = 64;
 
-/// A digest: its algorithm and its bytes.
+/// A digest. Digests are equal if their algorithms and bytes are; they can be hashed and pickled.
+///
+/// Parameters
+/// ----------
+/// digest : bytes
+///     The bytes.
+/// algorithm : str, default "blake3"
+///     The name of the algorithm.
+///
+/// Attributes
+/// ----------
+/// algorithm : str
+///     The name of the algorithm, such as ``"sha256"``.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the algorithm is unknown, or has digests of another length.
 #[pyclass(frozen, eq, hash, module = "ringsum", from_py_object)]
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Digest {
@@ -102,10 +119,12 @@ impl Digest {
         self.algorithm.name()
     }
 
+    /// Return the bytes.
     fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bytes)
     }
 
+    /// Return the bytes as lowercase hexadecimal digits, as ``str`` does.
     pub(crate) fn hexdigest(&self) -> String {
         hex::encode(&self.bytes)
     }
@@ -130,4 +149,3 @@ impl Digest {
         Ok((class, (digest.digest(slf.py()), digest.algorithm())))
     }
 }
-

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use blockring::{BadRange, Change, ErrorKind};
-use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use ringsum::files::Failure;
 

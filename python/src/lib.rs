@@ -1,5 +1,5 @@
 //! The native module of the Python package `ringsum`: a thin layer over the library of that name.
-//! What each function does is documented where Python users look: in `__init__.pyi`.
+//! Its documentation is for Python users: it becomes the docstrings.
 
 mod check;
 mod digest;
@@ -35,6 +35,9 @@ mod cli {
 
 #[pymodule(gil_used = false)]
 mod _native {
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "its name in Python")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
     use crate::check::{CheckFailure, CheckReport, check};
     #[pymodule_export]

@@ -4,9 +4,7 @@ use blockring::{Config, RunOptions, Stop};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use ringsum::files::{
-    Failure, FilesOptions, Hashed, Job, Outcome, hash_files, supports_sharing,
-};
+use ringsum::files::{Failure, FilesOptions, Hashed, Job, Outcome, hash_files, supports_sharing};
 use ringsum::{Algorithms, Mode, Options};
 
 use crate::options::config_of;

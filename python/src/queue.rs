@@ -44,12 +44,8 @@ pub(crate) enum Taken<T> {
 
 impl<T> Queue<T> {
     pub(crate) fn new() -> Queue<T> {
-        let state = State {
-            entries: VecDeque::new(),
-            is_ended: false,
-            is_broken: false,
-            is_closed: false,
-        };
+        let state =
+            State { entries: VecDeque::new(), is_ended: false, is_broken: false, is_closed: false };
         Queue { state: Mutex::new(state), added: Condvar::new(), taken: Condvar::new() }
     }
 

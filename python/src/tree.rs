@@ -11,7 +11,7 @@ use std::thread;
 use blockring::Stop;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyType};
 use ringsum::files::walk::{Entry, Kind, Walk, WalkOptions};
 use ringsum::files::{Failure, InputFile, Job, Location, Outcome};
 use ringsum::{Algorithms, Digests};
@@ -64,7 +64,20 @@ pub(crate) fn path_to_python<'py>(
     }
 }
 
-/// An entry of a tree.
+/// An entry of a tree. Exactly one of ``digest``, ``error`` and ``skipped`` is not None.
+///
+/// Attributes
+/// ----------
+/// path : str or bytes
+///     The path: that given to `hash_tree`, a slash, and the rest. ``bytes`` if that is ``bytes``.
+/// digest : Digest, dict of str to Digest, or None
+///     See `hash_file`.
+/// size : int or None
+///     The length of the hashed file, in bytes. None on file systems such as ``/proc``.
+/// error : Exception or None
+///     Why there is no digest: an `OSError` such as `ReadError`, `ChangedError` or `PermissionError`.
+/// skipped : str or None
+///     What it is, if it has no content to hash: ``"a FIFO"``, ``"a socket"``, ...
 #[pyclass(frozen, get_all, module = "ringsum")]
 pub(crate) struct TreeEntry {
     path: Py<PyAny>,
@@ -76,6 +89,15 @@ pub(crate) struct TreeEntry {
 
 #[pymethods]
 impl TreeEntry {
+    /// Return the class for type hints.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = self.path.bind(py).repr()?;
         let what = match (&self.digest, &self.error, self.skipped) {
@@ -87,7 +109,7 @@ impl TreeEntry {
     }
 }
 
-/// A run over a tree.
+/// The iterator of `hash_tree`, and a context manager that closes it.
 #[pyclass(frozen, module = "ringsum")]
 pub(crate) struct TreeIterator {
     queue: Arc<Queue<Item>>,
@@ -131,6 +153,15 @@ impl TreeIterator {
 
 #[pymethods]
 impl TreeIterator {
+    /// Return the class for type hints.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
+    }
+
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
@@ -157,6 +188,7 @@ impl TreeIterator {
         }
     }
 
+    /// Stop the run. Files that are being read are abandoned.
     fn close(&self, py: Python<'_>) {
         self.stop();
         py.detach(|| self.queue.wait_for_end(PATIENCE));
@@ -183,7 +215,41 @@ impl Drop for TreeIterator {
     }
 }
 
-/// See `__init__.pyi`.
+/// Hash all regular files below a directory in parallel.
+///
+/// Parameters
+/// ----------
+/// path : str, bytes or os.PathLike
+///     The directory.
+/// include, exclude : sequence of str, optional
+///     Globs, as in ``ringsum --include`` and ``--exclude``: one without a slash matches names, another
+///     matches paths relative to ``path``; ``**`` matches any directories. Only included files are
+///     hashed; excluded files are not, and excluded directories are not entered.
+/// max_depth : int, optional
+///     Most components of a path below ``path``: 1 for the files of the directory itself.
+/// follow_symlinks : bool, default False
+///     Follow symbolic links. Otherwise they are left out.
+/// one_file_system : bool, default False
+///     Do not enter directories on other file systems.
+/// algorithms : sequence of str, optional
+///     See `hash_file`. If given, the digest of an entry is a dictionary.
+/// io : dict, optional
+///     See `hash_file`.
+/// memory : int or str, optional
+///     Most memory of the run, in bytes or with a unit: at least 2 MiB. Default: a few dozen MiB.
+///
+/// Returns
+/// -------
+/// TreeIterator
+///     An iterator over `TreeEntry`, in the order of the bytes of their paths. At most 4096 finished
+///     entries wait to be taken; then the run waits. Closing or dropping the iterator ends the run.
+///
+/// Raises
+/// ------
+/// NotADirectoryError, FileNotFoundError, PermissionError, ...
+///     If the directory cannot be opened. Later errors are those of entries: see `TreeEntry.error`.
+/// ValueError
+///     If a glob, an algorithm, an option or a size is invalid.
 #[pyfunction]
 #[pyo3(signature = (
     path, *, include = None, exclude = None, max_depth = None, follow_symlinks = false,
@@ -232,9 +298,7 @@ pub(crate) fn hash_tree(
         let is_separate = !many.supports_sharing();
         let jobs = walk.take_while(|_| !stop.is_stopped());
         let jobs = jobs.filter_map(|entry| job_of(entry, is_separate).map(Some));
-        many.hash(jobs, Tag::bytes, |outcome| {
-            !stop.is_stopped() && queue.0.add(item_of(outcome))
-        });
+        many.hash(jobs, Tag::bytes, |outcome| !stop.is_stopped() && queue.0.add(item_of(outcome)));
     };
     thread::Builder::new().name("ringsum".to_owned()).spawn(run)?;
     Ok(iterator)

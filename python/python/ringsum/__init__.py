@@ -1,7 +1,5 @@
 """BLAKE3 and other digests of files and trees, at full disk bandwidth."""
 
-from importlib.metadata import version as _version
-
 from ._errors import ChangedError, Error, ReadError, UnsupportedError
 from ._native import (
     CheckFailure,
@@ -10,6 +8,7 @@ from ._native import (
     Part,
     TreeEntry,
     TreeIterator,
+    __version__,
     check,
     hash_file,
     hash_range,
@@ -28,11 +27,10 @@ __all__ = [
     "TreeEntry",
     "TreeIterator",
     "UnsupportedError",
+    "__version__",
     "check",
     "hash_file",
     "hash_range",
     "hash_tree",
     "merge",
 ]
-
-__version__ = _version("ringsum")
