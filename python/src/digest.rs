@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyType};
 use ringsum::{Algorithm, Algorithms, Digests};
 
 /// Longest digest of BLAKE2b, in bytes.
@@ -143,9 +143,8 @@ impl Digest {
 
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'static str))> {
+    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, &'static str)) {
         let digest = slf.get();
-        let class = slf.get_type().into_any();
-        Ok((class, (digest.digest(slf.py()), digest.algorithm())))
+        (slf.get_type(), (digest.digest(slf.py()), digest.algorithm()))
     }
 }

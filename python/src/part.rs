@@ -65,7 +65,8 @@ pub(crate) fn check(range: &Range<u64>, total: u64) -> PyResult<()> {
 pub(crate) fn subtrees(range: &Range<u64>, total: u64) -> Vec<Range<u64>> {
     let mut all = Vec::new();
     if *range == (0..total) {
-        return vec![0..total];
+        all.push(range.clone());
+        return all;
     }
     let mut start = range.start;
     while start < range.end {
