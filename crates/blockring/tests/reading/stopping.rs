@@ -59,7 +59,7 @@ fn a_wait_for_a_rate_limit_ends() {
     let (config, stop) = with_stop(Config::default());
     let config = config.with(|config| {
         config.io.block_bytes = Some(BLOCK_BYTES);
-        config.io.rate_limit = Some(RateLimit::new(NonZero::new(1 << 10).unwrap()));
+        config.io.rate_limit = Some(RateLimit::new(NonZero::new(BLOCK_BYTES.into()).unwrap()));
     });
     let source = Source::open(&scratch.0).unwrap();
     let plan = plan(&source, &config, Order::InOrder).unwrap();
