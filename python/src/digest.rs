@@ -4,13 +4,30 @@ use std::hash::{Hash, Hasher};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyType};
 use ringsum::{Algorithm, Algorithms, Digests};
 
 /// Longest digest of BLAKE2b, in bytes.
 const BLAKE2B_BYTES_MAX: usize = 64;
 
-/// A digest: its algorithm and its bytes.
+/// A digest. Digests are equal if their algorithms and bytes are; they can be hashed and pickled.
+///
+/// Parameters
+/// ----------
+/// digest : bytes
+///     The bytes.
+/// algorithm : str, default "blake3"
+///     The name of the algorithm.
+///
+/// Attributes
+/// ----------
+/// algorithm : str
+///     The name of the algorithm, such as ``"sha256"``.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the algorithm is unknown, or has digests of another length.
 #[pyclass(frozen, eq, hash, module = "ringsum", from_py_object)]
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Digest {
@@ -102,10 +119,12 @@ impl Digest {
         self.algorithm.name()
     }
 
+    /// Return the bytes.
     fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bytes)
     }
 
+    /// Return the bytes as lowercase hexadecimal digits, as ``str`` does.
     pub(crate) fn hexdigest(&self) -> String {
         hex::encode(&self.bytes)
     }
@@ -124,10 +143,8 @@ impl Digest {
 
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'static str))> {
+    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, &'static str)) {
         let digest = slf.get();
-        let class = slf.get_type().into_any();
-        Ok((class, (digest.digest(slf.py()), digest.algorithm())))
+        (slf.get_type(), (digest.digest(slf.py()), digest.algorithm()))
     }
 }
-

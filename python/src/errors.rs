@@ -4,17 +4,16 @@ use std::io;
 use std::path::Path;
 
 use blockring::{BadRange, Change, ErrorKind};
-use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use ringsum::files::Failure;
 
 /// Errors that have no number of their own get the one that is nearest.
 const ESTALE: i32 = 116;
 const EAGAIN: i32 = 11;
-const EIO: i32 = 5;
+pub(crate) const EIO: i32 = 5;
 const EOPNOTSUPP: i32 = 95;
-const ELOOP: i32 = 40;
 
 /// Creates an exception of a class of the package, which takes the arguments of `OSError` and more.
 fn new<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
@@ -102,7 +101,7 @@ pub(crate) fn of_failure(py: Python<'_>, path: &Path, failure: Failure) -> PyErr
             new(py, "ChangedError", (ESTALE, text, name, "replaced", none, none))
         }
         Failure::Unreadable(bad) => of_bad_ranges(py, path, &bad),
-        failure => PyOSError::new_err((ELOOP, failure.to_string(), path.as_os_str().to_owned())),
+        failure => of_read(py, path, EIO, failure.to_string(), Vec::new()),
     }
 }
 

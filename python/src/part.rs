@@ -13,8 +13,18 @@ use crate::digest::Digest;
 /// Bytes of a chunk, the leaf of BLAKE3's tree.
 pub(crate) const CHUNK_BYTES: u64 = blake3::CHUNK_LEN as u64;
 
-/// The hashed range of an object: the chaining values of its largest subtrees, in order; for the
-/// whole object, its digest instead.
+/// The hash of a range of an object, from `hash_range`, for `merge`. It can be pickled.
+///
+/// Attributes
+/// ----------
+/// offset, length : int
+///     The range, in bytes.
+/// total : int
+///     The length of the whole object, in bytes.
+/// values : bytes
+///     The chaining values of the largest subtrees of BLAKE3's tree in the range, 32 bytes each, in
+///     order; of the whole object its digest. ``Part(offset, length, total, values)`` makes a part of
+///     them.
 #[pyclass(frozen, eq, hash, module = "ringsum", from_py_object)]
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -55,7 +65,8 @@ pub(crate) fn check(range: &Range<u64>, total: u64) -> PyResult<()> {
 pub(crate) fn subtrees(range: &Range<u64>, total: u64) -> Vec<Range<u64>> {
     let mut all = Vec::new();
     if *range == (0..total) {
-        return vec![0..total];
+        all.push(range.clone());
+        return all;
     }
     let mut start = range.start;
     while start < range.end {
@@ -132,7 +143,22 @@ impl Part {
     }
 }
 
-/// Merges the parts of an object into its digest.
+/// Return the BLAKE3 digest of the object that some parts make up.
+///
+/// Parameters
+/// ----------
+/// parts : iterable of Part
+///     The parts, in any order. One that is the whole object will do, too.
+///
+/// Returns
+/// -------
+/// Digest
+///     The digest that `hash_file` returns for the object, and ``b3sum`` prints.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If parts overlap, are missing, or belong to objects of different lengths: it names the bytes.
 #[pyfunction]
 pub(crate) fn merge(parts: &Bound<'_, PyAny>) -> PyResult<Digest> {
     let refuse = |why: String| Err(PyValueError::new_err(why));

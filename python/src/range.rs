@@ -33,7 +33,47 @@ const BUFFER_BYTES: usize = 32 << 20;
 /// Files of at most this length are read on the calling thread: starting another takes longer.
 pub(crate) const INLINE_BYTES: u64 = 512 << 10;
 
-/// See `__init__.pyi`.
+/// Return the part of an object that a range of its bytes is, for `merge`.
+///
+/// Parameters
+/// ----------
+/// source : str, bytes, os.PathLike, int, file object or buffer
+///     A path or a file descriptor, which is read at ``offset`` and keeps its position; an object with
+///     ``read`` or ``readinto`` that is positioned at ``offset``, which is read in blocks of at most
+///     1 MiB; or an object with the buffer protocol that holds the bytes of the range. ``bytes`` are a
+///     path without ``total``, and the bytes of the range with it.
+/// offset : int, default 0
+///     Start of the range, in bytes: a multiple of 1024.
+/// length : int, optional
+///     Length of the range, in bytes: a multiple of 1024, unless the range ends where the object does.
+///     Default: the rest of the object, or the length of the buffer.
+/// total : int, optional
+///     Length of the whole object, in bytes. Needed for a file object or a buffer; of a file, it must be
+///     the length if it is given.
+/// io : dict, optional
+///     See `hash_file`; only for a path or a file descriptor.
+/// memory : int or str, optional
+///     See `hash_file`; only for a path or a file descriptor.
+///
+/// Returns
+/// -------
+/// Part
+///     Some 32 bytes for each power of two that the range is made of, whatever its length: one value for
+///     a range whose length is a power of two and whose offset is a multiple of it.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the range is not aligned, is empty, or reaches past the end.
+/// ChangedError
+///     If the file changed while it was read or is not ``total`` bytes long, or if a file object ended
+///     before the range did.
+/// OSError
+///     As for `hash_file`. What ``read`` raises is passed on.
+///
+/// Notes
+/// -----
+/// All parts must be of one version of the object, which nothing in them shows.
 #[pyfunction]
 #[pyo3(signature = (source, offset = 0, length = None, *, total = None, io = None, memory = None))]
 pub(crate) fn hash_range(
@@ -68,7 +108,8 @@ pub(crate) fn hash_range(
     }
     let Ok(buffer) = PyBuffer::<u8>::get(source) else {
         let kind = source.get_type();
-        let why = format!("a path, a file descriptor, a file object or bytes are needed, not {kind}");
+        let why =
+            format!("a path, a file descriptor, a file object or bytes are needed, not {kind}");
         return Err(PyTypeError::new_err(why));
     };
     let total = total.ok_or_else(need_total)?;
@@ -276,7 +317,8 @@ fn of_stream(
             }
             hasher.finalize()
         };
-        let hashing = thread::Builder::new().name("ringsum".to_owned()).spawn_scoped(scope, hash)?;
+        let hashing =
+            thread::Builder::new().name("ringsum".to_owned()).spawn_scoped(scope, hash)?;
         let mut left = wanted;
         let read = loop {
             if left == 0 {

@@ -12,6 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
 use rustix::fs::{FileType, Mode, OFlags};
 
+use crate::errors;
+
 /// A file to read.
 pub(crate) enum Input {
     /// A path of any kind that `os.fspath` accepts.
@@ -25,7 +27,9 @@ pub(crate) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
     let py = object.py();
     let path = match object.cast::<PyString>().is_ok() || object.cast::<PyBytes>().is_ok() {
         true => object.clone(),
-        false if object.hasattr("__fspath__")? => py.import("os")?.call_method1("fspath", (object,))?,
+        false if object.hasattr("__fspath__")? => {
+            py.import("os")?.call_method1("fspath", (object,))?
+        }
         false => return Ok(None),
     };
     let path = match path.cast::<PyBytes>() {
@@ -49,7 +53,8 @@ impl Input {
             #[expect(unsafe_code)]
             // SAFETY: a number that is not open gives `EBADF`, and the descriptor is only borrowed
             // for the copy.
-            let copy = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()?;
+            let copy = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned();
+            let copy = copy.map_err(|error| errors::of_io(name_of(number).as_ref(), &error, ""))?;
             return Ok(Some(Input::Descriptor(copy, number)));
         }
         Ok(path_of(object)?.map(Input::Path))

@@ -4,6 +4,7 @@
 mod batches;
 mod broadcast;
 mod file_queue;
+mod stopping;
 mod streams;
 
 use std::collections::{BTreeSet, HashSet};
