@@ -22,7 +22,7 @@ from .engine import Retry
 from .lines import harmless, json_line, plain_line
 from .objects import Result, printable
 from .output import Finished, Output, ResumeError
-from .plan import KIB, parse_size
+from .plan import ANY_VERSION, KIB, parse_size
 
 __all__ = ["main"]
 
@@ -278,11 +278,16 @@ def _results(args: argparse.Namespace, client: Client, names: Iterator[str], out
 
 def _hash(args: argparse.Namespace, client: Client, output: Output, messages: Messages, finished: Finished | None) -> int:
     failed = skipped = 0
-    known = finished.version_of if finished else None
+
+    def known(name: str) -> str | None:
+        if args.recursive and output.is_own(name):
+            return ANY_VERSION
+        return finished.version_of(name) if finished else None
+
     with contextlib.closing(_results(args, client, _names(args), output, messages, known=known)) as results:
         for result in results:
             if result.status == "unchanged":
-                skipped += 1
+                skipped += not (args.recursive and output.is_own(result.url))
                 continue
             failed += result.digest is None
             if args.json:

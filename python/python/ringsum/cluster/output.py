@@ -37,7 +37,14 @@ class Output:
             self._file = open(path, "r+b" if resume and os.path.exists(path) else "wb")  # noqa: SIM115: closed by `close`
             if resume:
                 _cut_last_line(self._file)
+        self._path = None if path is None else os.path.abspath(path)
         self._flushed = self._synced = time.monotonic()
+
+    def is_own(self, name: str) -> bool:
+        """Tell whether a name is the file that is written: in a tree, it is not hashed."""
+        if self._path is None or os.path.basename(name) != os.path.basename(self._path):
+            return False
+        return "://" not in name and os.path.realpath(name) == os.path.realpath(self._path)
 
     def write(self, line: bytes) -> None:
         if self._is_terminal:
@@ -99,7 +106,6 @@ class Finished:
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.execute("PRAGMA cache_size=-4096")
         self._db.execute("CREATE TABLE names (name BLOB PRIMARY KEY, version TEXT NOT NULL) WITHOUT ROWID")
-        self._path = os.path.abspath(path)
         if os.path.exists(path):
             self._load(path, is_json)
 
@@ -126,8 +132,6 @@ class Finished:
 
     def version_of(self, name: str) -> str | None:
         """Return what `hash_urls` calls `known`."""
-        if "://" not in name and os.path.basename(name) == os.path.basename(self._path) and os.path.abspath(name) == self._path:
-            return ANY_VERSION
         row = self._db.execute("SELECT version FROM names WHERE name = ?", (_key(public_name(name)),)).fetchone()
         return None if row is None else str(row[0])
 
