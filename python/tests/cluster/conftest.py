@@ -13,10 +13,6 @@ import urllib.request
 
 import pytest
 
-# Each file says which package it lacks, so that a run without them shows what it skipped.
-pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'")
-pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'ringsum[cluster]'")
-
 os.environ["PYTHONPATH"] = os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
 SECRET = "s3cr3t-of-the-tests"

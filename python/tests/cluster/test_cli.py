@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 MIB = 1 << 20
 
 

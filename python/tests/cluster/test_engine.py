@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 import ringsum
 from ringsum.cluster.engine import Engine
 from ringsum.cluster.objects import Failure, FailureKind, Object, Version

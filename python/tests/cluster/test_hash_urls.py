@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 from ringsum.cluster import Limits, hash_urls
 
 KIB = 1 << 10

@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 from ringsum.cluster.lines import MalformedError, harmless, json_line, parse_line, plain_line
 from ringsum.cluster.objects import Result
 from ringsum.cluster.output import Finished, Output, ResumeError

@@ -4,6 +4,8 @@ import pickle
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 from ringsum.cluster.secrets import StorageOptions, public_name
 
 

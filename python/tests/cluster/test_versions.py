@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 from ringsum.cluster import Limits, ObjectChangedError, hash_urls
 
 MIB = 1 << 20

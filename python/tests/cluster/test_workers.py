@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+
 from ringsum.cluster import ClusterLostError, hash_urls
 
 MIB = 1 << 20
