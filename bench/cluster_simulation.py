@@ -13,7 +13,9 @@ from ringsum.cluster import Limits, engine, objects, plan
 GIB = 1 << 30
 
 
-def efficiency(part_s, round_trip_s, total=10 << 40, workers=100, bytes_per_s=1e9, part_bytes=GIB, seed=1):
+def efficiency(
+    part_s, round_trip_s, total=10 << 40, workers=100, bytes_per_s=1e9, part_bytes=GIB, seed=1
+):
     """Return the part of linear speed-up that is reached, and what it was computed from."""
     chance = random.Random(seed)
     limits = Limits(part_bytes=part_bytes, outstanding_tasks=max(256, 4 * workers))
@@ -61,4 +63,10 @@ def efficiency(part_s, round_trip_s, total=10 << 40, workers=100, bytes_per_s=1e
             list(run.take_results())
         start(now)
     linear_s = busy_s / workers
-    return {"efficiency": linear_s / now, "simulated_s": now, "linear_s": linear_s, "part_s": part_s, "round_trip_s": round_trip_s}
+    return {
+        "efficiency": linear_s / now,
+        "simulated_s": now,
+        "linear_s": linear_s,
+        "part_s": part_s,
+        "round_trip_s": round_trip_s,
+    }

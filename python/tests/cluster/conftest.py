@@ -13,7 +13,9 @@ import urllib.request
 
 import pytest
 
-os.environ["PYTHONPATH"] = os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+)
 
 SECRET = "s3cr3t-of-the-tests"
 
@@ -27,7 +29,11 @@ def digest_of():
         b3sum = shutil.which("b3sum")
         if b3sum is None:
             pytest.skip("neither the package blake3 nor the command b3sum is installed")
-        return lambda data: subprocess.run([b3sum, "--no-names"], input=data, capture_output=True, check=True).stdout.decode().strip()
+        return lambda data: (
+            subprocess.run([b3sum, "--no-names"], input=data, capture_output=True, check=True)
+            .stdout.decode()
+            .strip()
+        )
     return lambda data: blake3.blake3(data).hexdigest()
 
 
@@ -35,7 +41,9 @@ def digest_of():
 def cluster():
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=2, processes=True, dashboard_address="127.0.0.1:0"
+    ) as cluster:
         yield cluster
 
 
@@ -52,7 +60,9 @@ def client(cluster):
 @pytest.fixture(scope="session")
 def s3_server():
     """The address of moto's server, in a process of its own."""
-    pytest.importorskip("moto.server", reason="moto's server is not installed: pip install 'moto[server]'")
+    pytest.importorskip(
+        "moto.server", reason="moto's server is not installed: pip install 'moto[server]'"
+    )
     pytest.importorskip("s3fs", reason="s3fs is not installed")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -75,7 +85,14 @@ def s3_server():
 
 @pytest.fixture
 def storage_options(s3_server):
-    return {"s3": {"key": "AKIATEST", "secret": SECRET, "endpoint_url": s3_server, "client_kwargs": {"region_name": "us-east-1"}}}
+    return {
+        "s3": {
+            "key": "AKIATEST",
+            "secret": SECRET,
+            "endpoint_url": s3_server,
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+    }
 
 
 @pytest.fixture

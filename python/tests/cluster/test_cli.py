@@ -9,7 +9,11 @@ import time
 
 import pytest
 
-pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+pytest.importorskip(
+    "ringsum.cluster",
+    reason="dask.distributed is not installed: pip install 'ringsum[cluster]'",
+    exc_type=ImportError,
+)
 
 MIB = 1 << 20
 
@@ -17,13 +21,25 @@ MIB = 1 << 20
 @pytest.fixture
 def run(cluster, tmp_path):
     """Run the command on the cluster of the tests, in a directory of files."""
-    for name, content in {"a": b"hello\n", "b/x": b"", "new\nline": b"x", "big": bytes(3 * MIB + 1)}.items():
+    for name, content in {
+        "a": b"hello\n",
+        "b/x": b"",
+        "new\nline": b"x",
+        "big": bytes(3 * MIB + 1),
+    }.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
 
     def run(*arguments, **settings):
-        command = [sys.executable, "-m", "ringsum.cluster", "--scheduler", cluster.scheduler_address, *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "ringsum.cluster",
+            "--scheduler",
+            cluster.scheduler_address,
+            *arguments,
+        ]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, **settings)
 
     return run
@@ -52,7 +68,12 @@ def test_a_tree_and_a_check_of_it(run, tmp_path, digest_of):
     checked = run("--check", "sums", "none")
     assert checked.returncode == 1
     missing = "No such file or directory (os error 2)"
-    assert lines_of(checked.stdout) == ["./a: FAILED", f"./b/x: FAILED ({missing})", "./big: OK", "\\./new\\nline: OK"]
+    assert lines_of(checked.stdout) == [
+        "./a: FAILED",
+        f"./b/x: FAILED ({missing})",
+        "./big: OK",
+        "\\./new\\nline: OK",
+    ]
     assert lines_of(checked.stderr) == [
         "ringsum.cluster: sums: 5: improperly formatted checksum line: neither `HASH  NAME` nor `BLAKE3 (NAME) = HASH`",
         f"ringsum.cluster: none: {missing}",
@@ -71,7 +92,11 @@ def test_json(run, digest_of):
     assert good["hash"] == digest_of(b"hello\n")
     assert (good["path"], good["status"], good["size"]) == ("a", "ok", 6)
     assert good["version"].startswith("ctime:")
-    assert bad == {"path": "none", "status": "error", "error": "No such file or directory (os error 2)"}
+    assert bad == {
+        "path": "none",
+        "status": "error",
+        "error": "No such file or directory (os error 2)",
+    }
 
 
 def test_resuming(run, tmp_path):
@@ -105,7 +130,10 @@ def test_resuming_json_hashes_what_changed(run, tmp_path, digest_of):
 
 def test_names_from_a_file(run):
     done = run("--files-from", "-", "--tag", input=b"a\nb/x\n")
-    assert [line.split(" = ")[0] for line in lines_of(done.stdout)] == ["BLAKE3 (a)", "BLAKE3 (b/x)"]
+    assert [line.split(" = ")[0] for line in lines_of(done.stdout)] == [
+        "BLAKE3 (a)",
+        "BLAKE3 (b/x)",
+    ]
     done = run("--files-from", "-", "-z", input=b"new\nline\0")
     assert done.stdout.endswith(b"  new\nline\0")
 
@@ -144,9 +172,20 @@ def test_wrong_command_lines(run, arguments):
 
 
 def test_a_scheduler_that_is_not_there(tmp_path):
-    command = [sys.executable, "-m", "ringsum.cluster", "--scheduler", "tcp://127.0.0.1:9", "--worker-timeout", "1", "a"]
+    command = [
+        sys.executable,
+        "-m",
+        "ringsum.cluster",
+        "--scheduler",
+        "tcp://127.0.0.1:9",
+        "--worker-timeout",
+        "1",
+        "a",
+    ]
     code = f"import ringsum.cluster.cli as cli, sys; cli.CONNECT_TIMEOUT_S = 1; sys.exit(cli.main({command[3:]!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, cwd=tmp_path
+    )
     assert done.returncode == 1
     assert b"tcp://127.0.0.1:9: the scheduler cannot be reached" in done.stderr
 
@@ -155,13 +194,20 @@ def test_without_a_scheduler_and_interrupted(tmp_path, digest_of):
     (tmp_path / "a").write_bytes(b"x")
     os.mkfifo(tmp_path / "list")
     command = [sys.executable, "-m", "ringsum.cluster", "--files-from", "list"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     with open(tmp_path / "list", "wb") as names:
         # (The list ends, and with it the run.)
         names.write(b"a\n")
     output, messages = process.communicate(timeout=60)
     assert (process.returncode, messages, lines_of(output)) == (0, b"", [f"{digest_of(b'x')}  a"])
-    process = subprocess.Popen([*command[:-2], "--files-from", "-"], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*command[:-2], "--files-from", "-"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     time.sleep(5)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=60)

@@ -4,7 +4,11 @@ import random
 
 import pytest
 
-pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+pytest.importorskip(
+    "ringsum.cluster",
+    reason="dask.distributed is not installed: pip install 'ringsum[cluster]'",
+    exc_type=ImportError,
+)
 
 import ringsum
 from ringsum.cluster.engine import Engine
@@ -18,7 +22,9 @@ MIB = 1 << 20
 
 def item(index, size, known=None, seen=True):
     name = f"o{index}"
-    return Item(index, name, Object(name, size, 0, Version("etag", f'"{index}"')) if seen else None, known)
+    return Item(
+        index, name, Object(name, size, 0, Version("etag", f'"{index}"')) if seen else None, known
+    )
 
 
 class Driver:
@@ -35,7 +41,9 @@ class Driver:
             return failure
         if isinstance(task, RangeTask):
             data = self.contents[task.object.name]
-            return ringsum.hash_range(data[task.offset : task.offset + task.length], task.offset, total=len(data))
+            return ringsum.hash_range(
+                data[task.offset : task.offset + task.length], task.offset, total=len(data)
+            )
         return [self.outcome(task, item) for item in task.items]
 
     def outcome(self, group, item):
@@ -69,12 +77,29 @@ def engine_of(items, ordered=True, threads=2, **limits):
 @pytest.mark.parametrize("part_bytes", [KIB, 3 * KIB, 7 * KIB, 16 * KIB, 100 * KIB, MIB])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_any_order_of_completion_gives_the_digest(part_bytes, ordered, data, digest_of):
-    sizes = [0, 1, KIB - 1, KIB, KIB + 1, 2 * KIB, 8 * KIB + 1, 16 * KIB, 31 * KIB, 64 * KIB - 1, 64 * KIB + 1, 100 * KIB]
+    sizes = [
+        0,
+        1,
+        KIB - 1,
+        KIB,
+        KIB + 1,
+        2 * KIB,
+        8 * KIB + 1,
+        16 * KIB,
+        31 * KIB,
+        64 * KIB - 1,
+        64 * KIB + 1,
+        100 * KIB,
+    ]
     contents = {f"o{index}": data(size, index) for index, size in enumerate(sizes)}
     for seed in range(10):
         items = [item(index, size, seen=seed % 2 == 0) for index, size in enumerate(sizes)]
         driver = Driver(contents, seed)
-        results = driver.run(engine_of(items, ordered, part_bytes=part_bytes, small_bytes=4 * KIB, outstanding_tasks=5))
+        results = driver.run(
+            engine_of(
+                items, ordered, part_bytes=part_bytes, small_bytes=4 * KIB, outstanding_tasks=5
+            )
+        )
         assert {result.index: result.digest.hexdigest() for result in results} == {
             index: digest_of(contents[f"o{index}"]) for index in range(len(sizes))
         }
@@ -92,7 +117,9 @@ def test_many_small_objects_make_few_tasks():
         outstanding_max = max(outstanding_max, engine.outstanding)
         for one in started:
             tasks += 1
-            engine.finish(one.number, [Outcome(item.object, "digest") for item in one.task.items], 0.0)
+            engine.finish(
+                one.number, [Outcome(item.object, "digest") for item in one.task.items], 0.0
+            )
         done += sum(1 for _ in engine.take_results())
     assert done == count
     assert tasks <= 2000
@@ -109,14 +136,18 @@ def test_results_that_wait_for_an_older_object_are_bounded():
             taken = index
             yield item(index, 10)
 
-    engine = engine_of(items(), part_bytes=MIB, small_bytes=KIB, ahead_objects=100, outstanding_tasks=20)
+    engine = engine_of(
+        items(), part_bytes=MIB, small_bytes=KIB, ahead_objects=100, outstanding_tasks=20
+    )
     held = []
     for _ in range(50):
         for one in engine.next_tasks(0.0):
             if isinstance(one.task, RangeTask):
                 held.append(one)
             else:
-                engine.finish(one.number, [Outcome(member.object, "digest") for member in one.task.items], 0.0)
+                engine.finish(
+                    one.number, [Outcome(member.object, "digest") for member in one.task.items], 0.0
+                )
         assert not list(engine.take_results())
     assert len(held) == 10
     assert taken <= 100
@@ -137,9 +168,19 @@ def test_a_failed_part_is_repeated_and_reported(data, digest_of):
     messages = engine.take_messages()
     assert result.digest.hexdigest() == digest_of(contents["o0"])
     assert result.retries == 2
-    assert [(message.name, message.number, message.failure.offset) for message in messages] == [("o0", 1, 16 * KIB), ("o0", 2, 16 * KIB)]
+    assert [(message.name, message.number, message.failure.offset) for message in messages] == [
+        ("o0", 1, 16 * KIB),
+        ("o0", 2, 16 * KIB),
+    ]
     # Only that part was repeated.
-    assert sorted(task.offset for task in driver.tasks) == [0, 16 * KIB, 16 * KIB, 16 * KIB, 32 * KIB, 48 * KIB]
+    assert sorted(task.offset for task in driver.tasks) == [
+        0,
+        16 * KIB,
+        16 * KIB,
+        16 * KIB,
+        32 * KIB,
+        48 * KIB,
+    ]
 
 
 def test_retries_are_bounded_and_the_others_go_on(data):
@@ -147,9 +188,15 @@ def test_retries_are_bounded_and_the_others_go_on(data):
 
     def fails(task, attempt):
         is_bad = task.object.name == "o0" and task.offset == 32 * KIB
-        return Failure(FailureKind.UNREADABLE, "I/O error").at(task.offset, task.length) if is_bad else None
+        return (
+            Failure(FailureKind.UNREADABLE, "I/O error").at(task.offset, task.length)
+            if is_bad
+            else None
+        )
 
-    engine = engine_of([item(0, 64 * KIB), item(1, 64 * KIB)], part_bytes=16 * KIB, small_bytes=0, retries=3)
+    engine = engine_of(
+        [item(0, 64 * KIB), item(1, 64 * KIB)], part_bytes=16 * KIB, small_bytes=0, retries=3
+    )
     bad, good = Driver(contents, fails=fails).run(engine)
     assert (bad.status, bad.retries, good.status) == ("error", 3, "ok")
     assert str(bad.error) == "o0: bytes 32768 to 49151: I/O error"
@@ -179,7 +226,11 @@ def test_a_group_that_kills_workers_is_halved_until_the_cause_is_alone():
 
 
 def test_known_versions_are_not_read():
-    items = [item(0, 10, known='etag:"0"'), item(1, 10, known='etag:"other"'), item(2, 10, known=ANY_VERSION, seen=False)]
+    items = [
+        item(0, 10, known='etag:"0"'),
+        item(1, 10, known='etag:"other"'),
+        item(2, 10, known=ANY_VERSION, seen=False),
+    ]
     driver = Driver({f"o{index}": b"0123456789" for index in range(3)})
     results = driver.run(engine_of(items))
     assert [result.status for result in results] == ["unchanged", "ok", "unchanged"]
@@ -187,19 +238,28 @@ def test_known_versions_are_not_read():
 
 
 def test_too_many_parts_are_refused_with_a_size_that_fits():
-    (result,) = Driver({}).run(engine_of([item(0, 10 * MIB)], part_bytes=KIB, small_bytes=0, parts_per_object=1000))
+    (result,) = Driver({}).run(
+        engine_of([item(0, 10 * MIB)], part_bytes=KIB, small_bytes=0, parts_per_object=1000)
+    )
     assert "use a part size of 16384 or more" in str(result.failure)
 
 
 def test_small_groups_first_so_that_all_workers_have_some():
-    engine = Engine((item(index, 1) for index in range(10_000)), Limits(), 8, lambda parts: parts, True)
-    sizes = [len(one.task.items) for one in engine.next_tasks(0.0) if isinstance(one.task, GroupTask)]
+    engine = Engine(
+        (item(index, 1) for index in range(10_000)), Limits(), 8, lambda parts: parts, True
+    )
+    sizes = [
+        len(one.task.items) for one in engine.next_tasks(0.0) if isinstance(one.task, GroupTask)
+    ]
     assert sizes[:8] == [16] * 8
     assert sizes[8:16] == [64] * 8
     assert sizes[16] == 256
 
 
-@pytest.mark.parametrize(("text", "size"), [("1KiB", KIB), ("64M", 64 * MIB), ("1.5MiB", 3 * MIB // 2), ("10MB", 10**7), ("512", 512)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1KiB", KIB), ("64M", 64 * MIB), ("1.5MiB", 3 * MIB // 2), ("10MB", 10**7), ("512", 512)],
+)
 def test_sizes(text, size):
     assert parse_size(text) == size
 

@@ -4,7 +4,11 @@ import os
 
 import pytest
 
-pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+pytest.importorskip(
+    "ringsum.cluster",
+    reason="dask.distributed is not installed: pip install 'ringsum[cluster]'",
+    exc_type=ImportError,
+)
 
 from ringsum.cluster import Limits, hash_urls
 
@@ -42,7 +46,9 @@ def test_files(client, tree, contents, digest_of, part_size, ordered):
 def test_parts_of_any_multiple_of_1_kib(client, tree, contents, digest_of):
     name = f"o{3 * MIB + 1}"
     for part_size in (5 * KIB, 77 * KIB, MIB + KIB):
-        (result,) = hash_urls(client, tree / name, part_size=part_size, limits=Limits(small_bytes=0))
+        (result,) = hash_urls(
+            client, tree / name, part_size=part_size, limits=Limits(small_bytes=0)
+        )
         assert result.digest.hexdigest() == digest_of(contents[name])
 
 
@@ -54,10 +60,22 @@ def test_s3(client, bucket, storage_options, contents, digest_of, part_size):
     urls = [f"s3://{name}/{key}" for key in contents]
     results = list(hash_urls(client, urls, part_size=part_size, storage_options=storage_options))
     assert [result.failure for result in results] == [None] * len(urls)
-    assert [result.digest.hexdigest() for result in results] == [digest_of(data) for data in contents.values()]
+    assert [result.digest.hexdigest() for result in results] == [
+        digest_of(data) for data in contents.values()
+    ]
     assert all(result.version.startswith("etag:") for result in results)
-    listed = list(hash_urls(client, f"s3://{name}", recursive=True, part_size=part_size, storage_options=storage_options))
-    assert sorted(result.url for result in listed) == [result.url for result in listed] == sorted(urls)
+    listed = list(
+        hash_urls(
+            client,
+            f"s3://{name}",
+            recursive=True,
+            part_size=part_size,
+            storage_options=storage_options,
+        )
+    )
+    assert (
+        sorted(result.url for result in listed) == [result.url for result in listed] == sorted(urls)
+    )
     by_url = {result.url: (result.digest.hexdigest(), result.version) for result in results}
     assert {result.url: (result.digest.hexdigest(), result.version) for result in listed} == by_url
 
@@ -69,16 +87,27 @@ def test_keys_of_s3_are_taken_as_they_are(client, bucket, storage_options, diges
         fs.call_s3("put_object", Bucket=name, Key=key, Body=key.encode())
     urls = [f"s3://{name}/{key}" for key in keys]
     results = list(hash_urls(client, urls, storage_options=storage_options))
-    assert [result.digest and result.digest.hexdigest() for result in results] == [digest_of(key.encode()) for key in keys]
-    listed = [result.url for result in hash_urls(client, f"s3://{name}/", recursive=True, storage_options=storage_options)]
+    assert [result.digest and result.digest.hexdigest() for result in results] == [
+        digest_of(key.encode()) for key in keys
+    ]
+    listed = [
+        result.url
+        for result in hash_urls(
+            client, f"s3://{name}/", recursive=True, storage_options=storage_options
+        )
+    ]
     assert listed == sorted(urls, key=str.encode)
 
 
 def test_listings_have_many_pages(client, bucket, storage_options):
     fs, name = bucket
     fs.pipe({f"{name}/d/{number:04}": b"x" for number in range(1500)})
-    results = list(hash_urls(client, f"s3://{name}/d", recursive=True, storage_options=storage_options))
-    assert [result.url for result in results] == [f"s3://{name}/d/{number:04}" for number in range(1500)]
+    results = list(
+        hash_urls(client, f"s3://{name}/d", recursive=True, storage_options=storage_options)
+    )
+    assert [result.url for result in results] == [
+        f"s3://{name}/d/{number:04}" for number in range(1500)
+    ]
     assert {result.status for result in results} == {"ok"}
 
 
@@ -91,7 +120,9 @@ def test_http(client, bucket, s3_server, contents, digest_of, part_size):
     urls = [f"{s3_server}/{name}/{key}" for key, data in contents.items() if data]
     results = list(hash_urls(client, urls, part_size=part_size))
     assert [result.failure for result in results] == [None] * len(urls)
-    assert [result.digest.hexdigest() for result in results] == [digest_of(data) for data in contents.values() if data]
+    assert [result.digest.hexdigest() for result in results] == [
+        digest_of(data) for data in contents.values() if data
+    ]
     assert all(result.version.startswith("etag:") for result in results)
 
 
@@ -118,15 +149,35 @@ def test_directories_in_byte_order(client, tmp_path, digest_of, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results = list(hash_urls(client, ".", recursive=True))
     assert [result.url for result in results] == [f"./{name}" for name in names]
-    assert [result.digest.hexdigest() for result in results] == [digest_of(os.fsencode(name)) for name in names]
+    assert [result.digest.hexdigest() for result in results] == [
+        digest_of(os.fsencode(name)) for name in names
+    ]
 
 
-def test_what_cannot_be_hashed_is_reported_and_the_rest_goes_on(client, tmp_path, bucket, storage_options):
+def test_what_cannot_be_hashed_is_reported_and_the_rest_goes_on(
+    client, tmp_path, bucket, storage_options
+):
     (tmp_path / "good").write_bytes(b"x")
     os.mkfifo(tmp_path / "fifo")
-    names = [tmp_path / "none", tmp_path, tmp_path / "fifo", "nosuch://x", f"s3://{bucket[1]}/none", "s3://", tmp_path / "good"]
+    names = [
+        tmp_path / "none",
+        tmp_path,
+        tmp_path / "fifo",
+        "nosuch://x",
+        f"s3://{bucket[1]}/none",
+        "s3://",
+        tmp_path / "good",
+    ]
     results = list(hash_urls(client, names, storage_options=storage_options))
-    assert [result.status for result in results] == ["missing", "error", "error", "error", "missing", "error", "ok"]
+    assert [result.status for result in results] == [
+        "missing",
+        "error",
+        "error",
+        "error",
+        "missing",
+        "error",
+        "ok",
+    ]
     assert str(results[0].failure) == "No such file or directory (os error 2)"
     with pytest.raises(OSError, match="none"):
         results[0].raise_for_error()
@@ -161,7 +212,9 @@ def test_the_scheduler_holds_a_bounded_number_of_tasks(client, tmp_path):
         dask_scheduler.add_plugin(Most(), name="most")
 
     client.run_on_scheduler(most)
-    (result,) = hash_urls(client, path, part_size="4KiB", max_outstanding=16, limits=Limits(small_bytes=0))
+    (result,) = hash_urls(
+        client, path, part_size="4KiB", max_outstanding=16, limits=Limits(small_bytes=0)
+    )
     found = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["most"].most)
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.remove_plugin("most"))
     assert result.status == "ok"
@@ -188,9 +241,20 @@ def test_credentials_appear_nowhere(client, bucket, storage_options, cluster):
 
     wrong = {"s3": storage_options["s3"] | {"endpoint_url": "http://127.0.0.1:9"}}
     logged = []
-    results = list(hash_urls(client, f"s3://{bucket[1]}/x", storage_options=wrong, retries=0, on_retry=logged.append))
-    results += hash_urls(client, f"http://user:{SECRET}@127.0.0.1:9/x?sig={SECRET}", retries=0, on_retry=logged.append)
+    results = list(
+        hash_urls(
+            client, f"s3://{bucket[1]}/x", storage_options=wrong, retries=0, on_retry=logged.append
+        )
+    )
+    results += hash_urls(
+        client,
+        f"http://user:{SECRET}@127.0.0.1:9/x?sig={SECRET}",
+        retries=0,
+        on_retry=logged.append,
+    )
     assert [result.status for result in results] == ["error", "error"]
     assert "127.0.0.1" in results[1].url
     logs = f"{cluster.get_logs()} {client.get_worker_logs()} {client.get_events()}"
-    assert SECRET not in logs + repr(results) + repr(logged) + "".join(str(result.error) for result in results)
+    assert SECRET not in logs + repr(results) + repr(logged) + "".join(
+        str(result.error) for result in results
+    )

@@ -7,7 +7,11 @@ import subprocess
 
 import pytest
 
-pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+pytest.importorskip(
+    "ringsum.cluster",
+    reason="dask.distributed is not installed: pip install 'ringsum[cluster]'",
+    exc_type=ImportError,
+)
 
 from ringsum.cluster.lines import MalformedError, harmless, json_line, parse_line, plain_line
 from ringsum.cluster.objects import Result
@@ -15,7 +19,20 @@ from ringsum.cluster.output import Finished, Output, ResumeError
 from ringsum.cluster.plan import ANY_VERSION
 
 HASH = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
-NAMES = ["a", "with space", " ", "a\\b", "new\nline", "cr\r", "\\", "é", "\udcff", "*a", "a) = b", "# a"]
+NAMES = [
+    "a",
+    "with space",
+    " ",
+    "a\\b",
+    "new\nline",
+    "cr\r",
+    "\\",
+    "é",
+    "\udcff",
+    "*a",
+    "a) = b",
+    "# a",
+]
 
 
 class Digest:
@@ -77,12 +94,23 @@ def test_terminals_are_safe():
 
 
 def result(name, **fields):
-    values = {"digest": Digest(), "size": 0, "mtime_ns": 5, "version": 'etag:"1"', "retries": 0, "failure": None, "index": 0}
+    values = {
+        "digest": Digest(),
+        "size": 0,
+        "mtime_ns": 5,
+        "version": 'etag:"1"',
+        "retries": 0,
+        "failure": None,
+        "index": 0,
+    }
     return Result(name, "ok", **(values | fields))
 
 
 def test_json_is_that_of_the_command():
-    assert json_line(result("a", version=None)).decode() == f'{{"hash":"{HASH}","mtime_ns":5,"path":"a","size":0,"status":"ok"}}\n'
+    assert (
+        json_line(result("a", version=None)).decode()
+        == f'{{"hash":"{HASH}","mtime_ns":5,"path":"a","size":0,"status":"ok"}}\n'
+    )
     assert json.loads(json_line(result("\udcff")))["path_bytes"] == "ff"
     assert b"\\u202e" in json_line(result("\u202e"))
     assert b"\\ud804" not in json_line(result("\U0001f600"))

@@ -5,7 +5,11 @@ import time
 
 import pytest
 
-pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+pytest.importorskip(
+    "ringsum.cluster",
+    reason="dask.distributed is not installed: pip install 'ringsum[cluster]'",
+    exc_type=ImportError,
+)
 
 from ringsum.cluster import Limits, ObjectChangedError, hash_urls
 
@@ -23,7 +27,12 @@ def replace_after_first_part(client, url, replace, **settings):
             replace()
 
     limits = Limits(small_bytes=0)
-    settings = {"part_size": MIB, "max_outstanding": 4, "limits": limits, "progress": progress} | settings
+    settings = {
+        "part_size": MIB,
+        "max_outstanding": 4,
+        "limits": limits,
+        "progress": progress,
+    } | settings
     (result,) = hash_urls(client, url, **settings)
     assert done and done[0] < SIZE, "the object was read before it could be replaced"
     return result
@@ -38,7 +47,9 @@ def assert_changed(result, url):
     assert url in str(caught.value)
 
 
-@pytest.mark.parametrize("how", ["rename", "rewrite", "rewrite and set the time back", "truncate", "append", "remove"])
+@pytest.mark.parametrize(
+    "how", ["rename", "rewrite", "rewrite and set the time back", "truncate", "append", "remove"]
+)
 def test_files(client, tmp_path, data, how):
     path = tmp_path / "a"
     path.write_bytes(data(SIZE))
@@ -74,7 +85,9 @@ def test_s3(client, bucket, storage_options, data, how):
     url = f"s3://{name}/a"
     fs.pipe(url, data(SIZE))
     replace = (lambda: fs.pipe(url, data(SIZE, 1))) if how == "replace" else (lambda: fs.rm(url))
-    assert_changed(replace_after_first_part(client, url, replace, storage_options=storage_options), url)
+    assert_changed(
+        replace_after_first_part(client, url, replace, storage_options=storage_options), url
+    )
 
 
 def test_http(client, bucket, s3_server, data):
@@ -99,7 +112,9 @@ def test_what_was_listed_counts(client, bucket, storage_options, data):
     fs.pipe(f"{name}/a", data(MIB, 1))
     for small_bytes in (0, 16 * MIB):
         limits = Limits(small_bytes=small_bytes)
-        (result,) = api._run(client, iter(items), limits, True, True, StorageOptions(storage_options), None, None, 60)
+        (result,) = api._run(
+            client, iter(items), limits, True, True, StorageOptions(storage_options), None, None, 60
+        )
         assert_changed(result, f"s3://{name}/a")
 
 
@@ -127,7 +142,9 @@ def test_a_server_that_ignores_the_condition(client, tmp_path, data):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/a"
-        assert_changed(replace_after_first_part(client, url, lambda: contents.append(data(SIZE, 1))), url)
+        assert_changed(
+            replace_after_first_part(client, url, lambda: contents.append(data(SIZE, 1))), url
+        )
         server.shutdown()
 
 

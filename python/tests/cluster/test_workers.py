@@ -8,7 +8,11 @@ import time
 
 import pytest
 
-pytest.importorskip("ringsum.cluster", reason="dask.distributed is not installed: pip install 'ringsum[cluster]'", exc_type=ImportError)
+pytest.importorskip(
+    "ringsum.cluster",
+    reason="dask.distributed is not installed: pip install 'ringsum[cluster]'",
+    exc_type=ImportError,
+)
 
 from ringsum.cluster import ClusterLostError, hash_urls
 
@@ -22,7 +26,9 @@ def own_cluster():
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield cluster, client
@@ -47,7 +53,9 @@ def test_killed_workers(own_cluster, tmp_path, data, digest_of):
                 killed.append(chance.choice(pids))
                 os.kill(killed[0], signal.SIGKILL)
 
-        (result,) = hash_urls(client, path, part_size=MIB, progress=kill, on_retry=retries.append, max_outstanding=8)
+        (result,) = hash_urls(
+            client, path, part_size=MIB, progress=kill, on_retry=retries.append, max_outstanding=8
+        )
         assert killed
         assert result.digest.hexdigest() == expected
         # One thread, and one task that waits for it; a reply that was not gathered yet.
@@ -61,7 +69,10 @@ def test_a_cluster_without_workers_is_an_error(tmp_path):
     from distributed import Client, LocalCluster
 
     (tmp_path / "a").write_bytes(b"x")
-    with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
         with pytest.raises(ClusterLostError, match="no workers"):
             list(hash_urls(client, tmp_path / "a", worker_timeout_s=1))
 
@@ -70,7 +81,10 @@ def test_workers_that_come_later(tmp_path, digest_of):
     from distributed import Client, LocalCluster
 
     (tmp_path / "a").write_bytes(b"x")
-    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
         threading.Timer(1, cluster.scale, args=[1]).start()
         (result,) = hash_urls(client, tmp_path / "a")
         assert result.digest.hexdigest() == digest_of(b"x")
@@ -90,7 +104,12 @@ def test_a_lost_scheduler_is_an_error(tmp_path, data):
         "    print(cluster.scheduler_address, flush=True)\n    time.sleep(600)\n"
     )
     (tmp_path / "scheduler.py").write_text(code)
-    process = subprocess.Popen([sys.executable, tmp_path / "scheduler.py"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "scheduler.py"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         with Client(process.stdout.readline().strip(), timeout=10) as client:
             started = time.monotonic()
@@ -100,7 +119,9 @@ def test_a_lost_scheduler_is_an_error(tmp_path, data):
                     os.killpg(process.pid, signal.SIGKILL)
 
             with pytest.raises(ClusterLostError):
-                list(hash_urls(client, [tmp_path / "a"] * 200_000, progress=kill, part_size="64KiB"))
+                list(
+                    hash_urls(client, [tmp_path / "a"] * 200_000, progress=kill, part_size="64KiB")
+                )
             assert time.monotonic() - started < 60
     finally:
         if process.poll() is None:
@@ -114,7 +135,9 @@ def test_an_asynchronous_client_is_refused():
     from distributed import Client, LocalCluster
 
     async def attempt():
-        async with LocalCluster(n_workers=0, asynchronous=True, dashboard_address="127.0.0.1:0") as cluster:
+        async with LocalCluster(
+            n_workers=0, asynchronous=True, dashboard_address="127.0.0.1:0"
+        ) as cluster:
             async with Client(cluster, asynchronous=True) as client:
                 with pytest.raises(TypeError, match="asynchronous"):
                     hash_urls(client, "a")

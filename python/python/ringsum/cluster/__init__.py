@@ -16,7 +16,9 @@ try:
     import distributed as _distributed  # noqa: F401
     import fsspec as _fsspec  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"ringsum.cluster needs {error.name}: pip install 'ringsum[cluster]'", name=error.name) from error
+    raise ImportError(
+        f"ringsum.cluster needs {error.name}: pip install 'ringsum[cluster]'", name=error.name
+    ) from error
 
 from .api import Progress, hash_urls, local_client
 from .driver import ClusterLostError

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
-import ringsum
 from distributed import Client, LocalCluster
+
+import ringsum
 
 from . import driver
 from .engine import Engine, Retry
@@ -73,7 +74,7 @@ def hash_urls(
     on_retry: Callable[[Retry], None] | None = None,
     worker_timeout_s: float = 300.0,
     limits: Limits | None = None,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Hash files and objects on a cluster, each with the digest that ``b3sum`` prints.
 
     Parameters
@@ -131,7 +132,9 @@ def hash_urls(
     # (Checked before the first result is requested.)
     is_default = max_outstanding is None and limits is None
     items = items_of(urls, recursive, options, known)
-    return _run(client, items, chosen, is_default, ordered, options, progress, on_retry, worker_timeout_s)
+    return _run(
+        client, items, chosen, is_default, ordered, options, progress, on_retry, worker_timeout_s
+    )
 
 
 def _run(
@@ -144,7 +147,7 @@ def _run(
     progress: Callable[[Progress], None] | None,
     on_retry: Callable[[Retry], None] | None,
     worker_timeout_s: float,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     with contextlib.ExitStack() as stack:
         if client is None:
             client = stack.enter_context(local_client())
@@ -159,7 +162,9 @@ def _run(
             if progress is not None:
                 progress(_progress_of(engine, time.monotonic() - started))
 
-        results = driver.run(client, engine, options, update, on_retry or (lambda _: None), worker_timeout_s)
+        results = driver.run(
+            client, engine, options, update, on_retry or (lambda _: None), worker_timeout_s
+        )
         with contextlib.closing(results):
             yield from results
 
@@ -181,14 +186,19 @@ def local_client() -> Iterator[Client]:
     """Start a cluster of worker processes on this machine, one thread for each core; its dashboard is on this machine only."""
     count = len(os.sched_getaffinity(0))
     with (
-        LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
+        LocalCluster(
+            n_workers=count, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client
 
 
 def items_of(
-    urls: Iterable[Name], recursive: bool, options: StorageOptions, known: Callable[[str], str | None] | None
+    urls: Iterable[Name],
+    recursive: bool,
+    options: StorageOptions,
+    known: Callable[[str], str | None] | None,
 ) -> Iterator[Item]:
     """Yield what the names stand for, with ascending indexes."""
     index = 0
@@ -204,11 +214,20 @@ def items_of(
             target = found if isinstance(found, Object) else None
             version = known(found_shown) if known and target else None
             item_name = target.name if target else opened
-            yield Item(index, item_name, target, version, found_shown if found_shown != item_name else None, failure)
+            yield Item(
+                index,
+                item_name,
+                target,
+                version,
+                found_shown if found_shown != item_name else None,
+                failure,
+            )
             index += 1
 
 
-def _listed(opened: str, shown: str, options: StorageOptions) -> Iterator[tuple[Object | None, str, Failure | None]]:
+def _listed(
+    opened: str, shown: str, options: StorageOptions
+) -> Iterator[tuple[Object | None, str, Failure | None]]:
     """Yield (object, its name in results, why it cannot be hashed) of everything below a directory or prefix."""
 
     def shown_of(found: str) -> str:

@@ -60,7 +60,12 @@ class Checker:
         Takes a name, or None, and a message for standard error.
     """
 
-    def __init__(self, settings: CheckSettings, write: Callable[[bytes], None], say: Callable[[str | None, str], None]):
+    def __init__(
+        self,
+        settings: CheckSettings,
+        write: Callable[[bytes], None],
+        say: Callable[[str | None, str], None],
+    ):
         self.settings = settings
         self._write = write
         self._say = say
@@ -73,10 +78,14 @@ class Checker:
             one = _List(path)
             try:
                 with _opened(path) as file:
-                    for number, line in enumerate(_lines(file, b"\0" if self.settings.zero else b"\n"), 1):
+                    for number, line in enumerate(
+                        _lines(file, b"\0" if self.settings.zero else b"\n"), 1
+                    ):
                         yield from self._take(one, number, line)
             except OSError as error:
-                self._pending.append(_Pending(one, problem=f"{error.strerror} (os error {error.errno})"))
+                self._pending.append(
+                    _Pending(one, problem=f"{error.strerror} (os error {error.errno})")
+                )
                 continue
             self._pending.append(_Pending(one, is_end=True))
 
@@ -114,14 +123,19 @@ class Checker:
         one.malformed += 1
         is_hidden = settings.lenient or settings.status or one.malformed > MALFORMED_MAX
         if settings.warn or not is_hidden:
-            self._say(one.name, f"{pending.number}: improperly formatted checksum line: {pending.problem}")
+            self._say(
+                one.name, f"{pending.number}: improperly formatted checksum line: {pending.problem}"
+            )
 
     def _end(self, one: _List) -> None:
         settings = self.settings
         more = one.malformed - MALFORMED_MAX
         if more > 0 and not (settings.warn or settings.lenient or settings.status):
             lines = "line" if more == 1 else "lines"
-            self._say(one.name, f"{more} more improperly formatted checksum {lines}; --warn reports all of them")
+            self._say(
+                one.name,
+                f"{more} more improperly formatted checksum {lines}; --warn reports all of them",
+            )
         if one.verified == 0:
             self.bad_lists += 1
             if not settings.status:
@@ -150,17 +164,33 @@ class Checker:
         if settings.json:
             self._write(verdict_object(entry, status, result))
         else:
-            self._write(entry.listed + b": " + verdict.encode("utf-8", "replace") + (b"\0" if settings.zero else b"\n"))
+            self._write(
+                entry.listed
+                + b": "
+                + verdict.encode("utf-8", "replace")
+                + (b"\0" if settings.zero else b"\n")
+            )
 
     def finish(self) -> bool:
         """Report the end of the lists and the warnings. Returns whether everything matches."""
         self._report_messages()
         if not self.settings.status:
-            self._warn(self.malformed, "line is improperly formatted", "lines are improperly formatted")
-            self._warn(self.unreadable, "listed file could not be read", "listed files could not be read")
-            changed = "listed file changed while it was read", "listed files changed while they were read"
+            self._warn(
+                self.malformed, "line is improperly formatted", "lines are improperly formatted"
+            )
+            self._warn(
+                self.unreadable, "listed file could not be read", "listed files could not be read"
+            )
+            changed = (
+                "listed file changed while it was read",
+                "listed files changed while they were read",
+            )
             self._warn(self.changed, *changed)
-            self._warn(self.mismatched, "computed checksum did NOT match", "computed checksums did NOT match")
+            self._warn(
+                self.mismatched,
+                "computed checksum did NOT match",
+                "computed checksums did NOT match",
+            )
         malformed = 0 if self.settings.lenient else self.malformed
         return self.unreadable + self.changed + self.mismatched + self.bad_lists + malformed == 0
 

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
 import dask.config
@@ -43,37 +43,86 @@ files, roles); they appear in no log and no line."""
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog=f"python -m {PROGRAM}", description=DESCRIPTION, epilog=EPILOG)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}", description=DESCRIPTION, epilog=EPILOG
+    )
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="path or URL; with --check, check files")
-    add("-r", "--recursive", action="store_true", help="hash everything below directories and prefixes")
+    add(
+        "-r",
+        "--recursive",
+        action="store_true",
+        help="hash everything below directories and prefixes",
+    )
     add("-c", "--check", action="store_true", help="check the digests in the check files")
     add("--files-from", metavar="FILE", help="hash what FILE names, one name a line")
-    add("-z", "--zero", action="store_true", help="end lines with NUL, and do not escape names; also of --files-from")
+    add(
+        "-z",
+        "--zero",
+        action="store_true",
+        help="end lines with NUL, and do not escape names; also of --files-from",
+    )
     add("--tag", action="store_true", help="BSD-style lines: BLAKE3 (NAME) = HASH")
     add("--json", action="store_true", help="one JSON object per line")
     add("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
-    add("--resume", action="store_true", help="with -o: skip the names that FILE has already, and append to it")
+    add(
+        "--resume",
+        action="store_true",
+        help="with -o: skip the names that FILE has already, and append to it",
+    )
     add("--unordered", action="store_true", help="print lines as objects complete")
     checking = parser.add_argument_group("with --check")
     checking.add_argument("--quiet", action="store_true", help="do not print OK")
-    checking.add_argument("--status", action="store_true", help="print nothing; the exit status tells")
+    checking.add_argument(
+        "--status", action="store_true", help="print nothing; the exit status tells"
+    )
     checking.add_argument("--warn", action="store_true", help="report every malformed line")
-    checking.add_argument("--lenient", action="store_true", help="malformed lines do not fail the check")
-    checking.add_argument("--ignore-missing", action="store_true", help="skip objects that do not exist")
+    checking.add_argument(
+        "--lenient", action="store_true", help="malformed lines do not fail the check"
+    )
+    checking.add_argument(
+        "--ignore-missing", action="store_true", help="skip objects that do not exist"
+    )
     cluster = parser.add_argument_group("cluster")
-    cluster.add_argument("--scheduler", metavar="ADDRESS", help="tcp://HOST:8786 or tls://...; default: a local cluster")
-    cluster.add_argument("--scheduler-file", metavar="FILE", help="file with the address, as Dask writes it")
-    cluster.add_argument("--tls-ca-file", metavar="FILE", help="certificate authority of the cluster")
+    cluster.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="tcp://HOST:8786 or tls://...; default: a local cluster",
+    )
+    cluster.add_argument(
+        "--scheduler-file", metavar="FILE", help="file with the address, as Dask writes it"
+    )
+    cluster.add_argument(
+        "--tls-ca-file", metavar="FILE", help="certificate authority of the cluster"
+    )
     cluster.add_argument("--tls-cert", metavar="FILE", help="certificate of this client")
     cluster.add_argument("--tls-key", metavar="FILE", help="key of this client")
-    cluster.add_argument("--worker-timeout", metavar="SECONDS", type=float, default=300.0, help="wait for workers (300)")
+    cluster.add_argument(
+        "--worker-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=300.0,
+        help="wait for workers (300)",
+    )
     work = parser.add_argument_group("work")
-    work.add_argument("--part-size", metavar="SIZE", default="1GiB", help="bytes of one task, a multiple of 1 KiB (1GiB)")
-    work.add_argument("--retries", metavar="N", type=int, default=3, help="repeat a failed task up to N times (3)")
-    work.add_argument("--max-outstanding", metavar="N", type=int, help="most tasks that the scheduler holds")
-    work.add_argument("--storage-options", metavar="FILE", help='JSON for fsspec: {"s3": {"endpoint_url": "..."}}')
-    work.add_argument("--progress", choices=("auto", "never"), default="auto", help="show progress on a terminal")
+    work.add_argument(
+        "--part-size",
+        metavar="SIZE",
+        default="1GiB",
+        help="bytes of one task, a multiple of 1 KiB (1GiB)",
+    )
+    work.add_argument(
+        "--retries", metavar="N", type=int, default=3, help="repeat a failed task up to N times (3)"
+    )
+    work.add_argument(
+        "--max-outstanding", metavar="N", type=int, help="most tasks that the scheduler holds"
+    )
+    work.add_argument(
+        "--storage-options", metavar="FILE", help='JSON for fsspec: {"s3": {"endpoint_url": "..."}}'
+    )
+    work.add_argument(
+        "--progress", choices=("auto", "never"), default="auto", help="show progress on a terminal"
+    )
     return parser
 
 
@@ -90,7 +139,11 @@ class Messages:
         self.hide()
         line = f"{PROGRAM}: {printable(name) + ': ' if name is not None else ''}{text}"
         line = line.replace("\n", "\\n").replace("\r", "\\r")
-        print(harmless(line) if self._is_terminal else line.encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
+        print(
+            harmless(line) if self._is_terminal else line.encode("utf-8", "replace").decode(),
+            file=sys.stderr,
+            flush=True,
+        )
 
     def update(self, progress: Progress) -> None:
         if not self._shows or progress.elapsed_s < self._next:
@@ -174,9 +227,15 @@ def _check_arguments(args: argparse.Namespace) -> None:
         refuse("--resume needs -o")
     if args.resume and args.zero:
         refuse("--resume and --zero exclude each other")
-    if args.check and (args.output or args.recursive or args.tag or args.files_from or args.unordered):
+    if args.check and (
+        args.output or args.recursive or args.tag or args.files_from or args.unordered
+    ):
         refuse("--check excludes -o, -r, --tag, --files-from and --unordered")
-    only_check = [name for name in ("quiet", "status", "warn", "lenient", "ignore_missing") if getattr(args, name)]
+    only_check = [
+        name
+        for name in ("quiet", "status", "warn", "lenient", "ignore_missing")
+        if getattr(args, name)
+    ]
     if only_check and not args.check:
         refuse(f"--{only_check[0].replace('_', '-')} needs --check")
     if args.tag and args.json:
@@ -209,10 +268,14 @@ def _storage_options(path: str | None, refuse: Any) -> dict[str, Any] | None:
             options = json.load(file)
     except (OSError, ValueError) as error:
         # (Not the text of the file, which may contain secrets.)
-        refuse(f"--storage-options {path}: {error.strerror if isinstance(error, OSError) else 'it is not JSON'}")
-    if not isinstance(options, dict) or not all(isinstance(value, dict) for value in options.values()):
+        refuse(
+            f"--storage-options {path}: {error.strerror if isinstance(error, OSError) else 'it is not JSON'}"
+        )
+    if not isinstance(options, dict) or not all(
+        isinstance(value, dict) for value in options.values()
+    ):
         refuse(f'--storage-options {path}: not of the form {{"PROTOCOL": {{...}}}}')
-    return options
+    return dict(options)
 
 
 @contextlib.contextmanager
@@ -229,7 +292,11 @@ def _client(args: argparse.Namespace) -> Iterator[Client]:
             tls_client_key=args.tls_key,
             require_encryption=True,
         )
-    where = {"scheduler_file": args.scheduler_file} if args.scheduler_file else {"address": args.scheduler}
+    where = (
+        {"scheduler_file": args.scheduler_file}
+        if args.scheduler_file
+        else {"address": args.scheduler}
+    )
     try:
         client = Client(security=security, timeout=CONNECT_TIMEOUT_S, set_as_default=False, **where)
     except (OSError, ValueError, RuntimeError, TypeError) as error:
@@ -244,14 +311,25 @@ def _names(args: argparse.Namespace) -> Iterator[str]:
     if args.files_from:
         end = b"\0" if args.zero else b"\n"
         with contextlib.ExitStack() as stack:
-            file = sys.stdin.buffer if args.files_from == "-" else stack.enter_context(open(args.files_from, "rb"))
+            file = (
+                sys.stdin.buffer
+                if args.files_from == "-"
+                else stack.enter_context(open(args.files_from, "rb"))
+            )
             for line in _lines(file, end):
                 name = line.removesuffix(end)
                 if name:
                     yield os.fsdecode(name)
 
 
-def _results(args: argparse.Namespace, client: Client, names: Iterator[str], output: Output, messages: Messages, **more: Any) -> Iterator[Result]:
+def _results(
+    args: argparse.Namespace,
+    client: Client,
+    names: Iterator[str],
+    output: Output,
+    messages: Messages,
+    **more: Any,
+) -> Generator[Result, None, None]:
     def report_retry(retry: Retry) -> None:
         others = f" (and {retry.objects - 1} more)" if retry.objects > 1 else ""
         messages.say(retry.name, f"retry {retry.number}{others}: {retry.failure}")
@@ -276,7 +354,13 @@ def _results(args: argparse.Namespace, client: Client, names: Iterator[str], out
     )
 
 
-def _hash(args: argparse.Namespace, client: Client, output: Output, messages: Messages, finished: Finished | None) -> int:
+def _hash(
+    args: argparse.Namespace,
+    client: Client,
+    output: Output,
+    messages: Messages,
+    finished: Finished | None,
+) -> int:
     failed = skipped = 0
 
     def known(name: str) -> str | None:
@@ -284,7 +368,9 @@ def _hash(args: argparse.Namespace, client: Client, output: Output, messages: Me
             return ANY_VERSION
         return finished.version_of(name) if finished else None
 
-    with contextlib.closing(_results(args, client, _names(args), output, messages, known=known)) as results:
+    with contextlib.closing(
+        _results(args, client, _names(args), output, messages, known=known)
+    ) as results:
         for result in results:
             if result.status == "unchanged":
                 skipped += not (args.recursive and output.is_own(result.url))
@@ -293,19 +379,26 @@ def _hash(args: argparse.Namespace, client: Client, output: Output, messages: Me
             if args.json:
                 output.write(json_line(result))
             elif result.digest is not None:
-                output.write(plain_line(result.url, result.digest.hexdigest(), tag=args.tag, zero=args.zero))
+                output.write(
+                    plain_line(result.url, result.digest.hexdigest(), tag=args.tag, zero=args.zero)
+                )
             else:
                 output.flush(now=True)
                 messages.say(result.url, str(result.failure))
     output.flush(now=True)
     if finished is not None:
-        messages.say(None, f"{args.output}: {skipped} {'name was' if skipped == 1 else 'names were'} there already, and skipped")
+        messages.say(
+            None,
+            f"{args.output}: {skipped} {'name was' if skipped == 1 else 'names were'} there already, and skipped",
+        )
     if failed:
         messages.say(None, f"{failed} {'object' if failed == 1 else 'objects'} failed")
     return 1 if failed else 0
 
 
-def _check(args: argparse.Namespace, client: Client, output: Output, messages: Messages, _: Finished | None) -> int:
+def _check(
+    args: argparse.Namespace, client: Client, output: Output, messages: Messages, _: Finished | None
+) -> int:
     fields = ("json", "zero", "quiet", "status", "warn", "lenient", "ignore_missing")
     settings = CheckSettings(**{field: getattr(args, field) for field in fields})
 

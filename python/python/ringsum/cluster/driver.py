@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, as_completed
@@ -80,7 +80,7 @@ def run(
     on_update: Callable[[Engine], None],
     on_retry: Callable[[Retry], None],
     worker_timeout_s: float,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield results until the engine is done; cancels the tasks when it is closed early."""
     driver = _Driver(client, engine, options, worker_timeout_s)
     try:
@@ -111,18 +111,22 @@ def _loss_reported() -> Iterator[None]:
     except ClusterLostError:
         raise
     except LOST as error:
-        raise ClusterLostError(f"the connection to the scheduler was lost ({type(error).__name__}: {error})") from error
+        raise ClusterLostError(
+            f"the connection to the scheduler was lost ({type(error).__name__}: {error})"
+        ) from error
 
 
 class _Driver:
-    def __init__(self, client: Client, engine: Engine, options: StorageOptions, worker_timeout_s: float):
+    def __init__(
+        self, client: Client, engine: Engine, options: StorageOptions, worker_timeout_s: float
+    ):
         self.client = client
         self.engine = engine
         self.options = options
         self.worker_timeout_s = worker_timeout_s
         self.name = uuid.uuid4().hex[:8]
-        self.futures: dict[int, Future] = {}
-        self.numbers: dict[str, int] = {}
+        self.futures: dict[int, Future[Any]] = {}
+        self.numbers: dict[Any, int] = {}
         self.completed = as_completed(loop=client.loop)
         if client not in _STARTS:
             _STARTS[client] = Starts(client)
@@ -157,7 +161,12 @@ class _Driver:
     def _key(self, one: Started) -> Any:
         """Return the name of a task. Dask shows the part before the first comma, and groups tasks by it."""
         kind = "hash-range" if isinstance(one.task, RangeTask) else "hash-group"
-        last = self.engine.name_of(one.task).split("?", 1)[0].rstrip("/").rpartition("/")[2][-KEY_NAME_CHARS:]
+        last = (
+            self.engine.name_of(one.task)
+            .split("?", 1)[0]
+            .rstrip("/")
+            .rpartition("/")[2][-KEY_NAME_CHARS:]
+        )
         last = last.encode("ascii", "replace").decode()
         offset = one.task.offset if isinstance(one.task, RangeTask) else len(one.task.items)
         return (f"{kind}-{self.name}", one.number, f"{last} {offset}")
@@ -184,12 +193,18 @@ class _Driver:
         self._finish(batch)
         self._cancel_obsolete()
 
-    def _finish(self, batch: list[Future]) -> None:
+    def _finish(self, batch: list[Future[Any]]) -> None:
         # A reply that was lost with its worker is computed once more.
         self.completed.update([future for future in batch if future.status in ("pending", "lost")])
         batch = [future for future in batch if future.status not in ("pending", "lost")]
         good = [future for future in batch if future.status == "finished"]
-        replies = dict(zip((future.key for future in good), self.client.gather(good, errors="skip"), strict=False))
+        replies = dict(
+            zip(
+                (future.key for future in good),
+                self.client.gather(good, errors="skip"),
+                strict=False,
+            )
+        )
         if len(replies) != len(good):
             replies = {}
         now = time.monotonic()
@@ -202,12 +217,14 @@ class _Driver:
             reply = replies[future.key] if future.key in replies else self._reply_of(future)
             self.engine.finish(number, reply, now)
 
-    def _reply_of(self, future: Future) -> Any:
+    def _reply_of(self, future: Future[Any]) -> Any:
         """Return the reply of a task that ended otherwise than by returning one."""
         if future.status == "finished":
             return future.result()
         if future.status == "cancelled":
-            raise ClusterLostError("the scheduler dropped the tasks, or the connection to it was lost")
+            raise ClusterLostError(
+                "the scheduler dropped the tasks, or the connection to it was lost"
+            )
         error = future.exception()
         if isinstance(error, KilledWorker):
             died = error.allowed_failures + 1
@@ -215,7 +232,9 @@ class _Driver:
             return Failure(FailureKind.LOST, message)
         # Errors of objects are replies. This one is of the cluster: for example, a worker without this package.
         text = self.options.scrub(f"{type(error).__name__}: {error}")
-        raise ClusterLostError(f"a worker could not run a task; have all the same version of ringsum? {text}") from error
+        raise ClusterLostError(
+            f"a worker could not run a task; have all the same version of ringsum? {text}"
+        ) from error
 
     def _take_starts(self) -> None:
         while self.starts:
@@ -226,11 +245,17 @@ class _Driver:
                     self.engine.repeated(number, worker)
 
     def _cancel_obsolete(self) -> None:
-        obsolete = [self.futures.pop(number) for number in self.engine.take_obsolete() if number in self.futures]
+        obsolete = [
+            self.futures.pop(number)
+            for number in self.engine.take_obsolete()
+            if number in self.futures
+        ]
         for future in obsolete:
             self.numbers.pop(future.key, None)
         if obsolete:
-            self.client.cancel(obsolete, asynchronous=False, reason="another range of the object failed")
+            self.client.cancel(
+                obsolete, asynchronous=False, reason="another range of the object failed"
+            )
 
     def _check_workers(self) -> None:
         now = time.monotonic()
@@ -242,12 +267,16 @@ class _Driver:
         if self.client.nthreads():
             self.had_workers = now
         elif now - self.had_workers > self.worker_timeout_s:
-            raise ClusterLostError(f"the cluster has had no workers for {self.worker_timeout_s:.0f} s")
+            raise ClusterLostError(
+                f"the cluster has had no workers for {self.worker_timeout_s:.0f} s"
+            )
 
     def close(self) -> None:
         _STARTS[self.client].close(self.name)
         if self.futures and self.client.status == "running":
             # (If the scheduler is gone, so are its tasks.)
             with contextlib.suppress(*LOST):
-                self.client.cancel(list(self.futures.values()), asynchronous=False, reason="the run ended")
+                self.client.cancel(
+                    list(self.futures.values()), asynchronous=False, reason="the run ended"
+                )
         self.futures.clear()

@@ -82,7 +82,14 @@ class Engine:
         Whether results come in the order of the items.
     """
 
-    def __init__(self, items: Iterator[Item], limits: Limits, threads: int, merge: Callable[[list[Any]], Any], is_ordered: bool):
+    def __init__(
+        self,
+        items: Iterator[Item],
+        limits: Limits,
+        threads: int,
+        merge: Callable[[list[Any]], Any],
+        is_ordered: bool,
+    ):
         self.limits = limits
         self._items = items
         self._threads = max(1, threads)
@@ -192,7 +199,11 @@ class Engine:
             self._report(item.index, item.name, target, status="unchanged")
             return
         if target is not None:
-            if item.known is not None and target.version is not None and str(target.version) == item.known:
+            if (
+                item.known is not None
+                and target.version is not None
+                and str(target.version) == item.known
+            ):
                 self._report(item.index, item.name, target, status="unchanged")
                 return
             if not self.limits.is_small(target.size):
@@ -213,13 +224,15 @@ class Engine:
         return bool(self._splitting) and self._splitting[0][1].left >= MANY_PARTS
 
     def _take_group(self) -> GroupTask:
-        limits = self.limits
-        small = min(limits.small_bytes, limits.part_bytes)
-        # (Items of unknown size may find that the group is full.)
-        group = GroupTask(tuple(self._group), small, limits.group_bytes + small)
+        group = self._group_of(self._group)
         self._groups += 1
         self._group, self._group_bytes = [], 0
         return group
+
+    def _group_of(self, items: list[Item]) -> GroupTask:
+        small = min(self.limits.small_bytes, self.limits.part_bytes)
+        # (Items of unknown size may find that the group is full.)
+        return GroupTask(tuple(items), small, self.limits.group_bytes + small)
 
     def _start_split(self, index: int, target: Object) -> None:
         part_bytes = self.limits.part_bytes
@@ -270,7 +283,9 @@ class Engine:
 
     def _note_retry(self, started: Started, failure: Failure, attempt: int) -> None:
         task = started.task
-        indexes = [task.index] if isinstance(task, RangeTask) else [item.index for item in task.items]
+        indexes = (
+            [task.index] if isinstance(task, RangeTask) else [item.index for item in task.items]
+        )
         for index in indexes:
             self._retried[index] += 1
         self.retries += 1
@@ -311,21 +326,30 @@ class Engine:
             digest = self._merge(split.parts)
         except ValueError as error:
             # Parts fit by construction: this would be a bug, or a worker with another version of the package.
-            self._fail(index, split.object.name, split.object, Failure(FailureKind.REFUSED, f"its parts do not fit: {error}"))
+            self._fail(
+                index,
+                split.object.name,
+                split.object,
+                Failure(FailureKind.REFUSED, f"its parts do not fit: {error}"),
+            )
             return
         self._report(index, split.object.name, split.object, digest=digest)
 
     def _finish_item(self, started: Started, item: Item, outcome: Outcome, now: float) -> None:
         target, failure = outcome.object, outcome.failure
-        if target is not None and item.object is None and (outcome.digest is not None or failure is not None):
+        if (
+            target is not None
+            and item.object is None
+            and (outcome.digest is not None or failure is not None)
+        ):
             self.bytes_known += target.size
         if failure is not None:
             if failure.may_pass and started.attempt < self.limits.retries:
-                alone = GroupTask((item,), started.task.small_bytes, started.task.group_bytes)
+                alone = self._group_of([item])
                 self._retry(started, alone, failure, now)
             else:
                 self._fail(item.index, item.name, target or item.object, failure)
-        elif outcome.is_unchanged:
+        elif target is None or outcome.is_unchanged:
             self._report(item.index, item.name, target, status="unchanged")
         elif outcome.digest is not None:
             self.bytes_done += target.size
@@ -349,13 +373,23 @@ class Engine:
             self._finish_item(started, item, Outcome(item.object, failure=failure), now)
 
     def _fail(self, index: int, name: str, target: Object | None, failure: Failure) -> None:
-        status = {FailureKind.CHANGED: "changed", FailureKind.MISSING: "missing"}.get(failure.kind, "error")
+        status = {FailureKind.CHANGED: "changed", FailureKind.MISSING: "missing"}.get(
+            failure.kind, "error"
+        )
         self._report(index, name, target, status=status, failure=failure)
 
     def _report(
-        self, index: int, name: str, target: Object | None, status: str = "ok", digest: Any = None, failure: Failure | None = None
+        self,
+        index: int,
+        name: str,
+        target: Object | None,
+        status: str = "ok",
+        digest: Any = None,
+        failure: Failure | None = None,
     ) -> None:
-        size, mtime_ns, version = (target.size, target.mtime_ns, target.version) if target else (None, None, None)
+        size, mtime_ns, version = (
+            (target.size, target.mtime_ns, target.version) if target else (None, None, None)
+        )
         result = Result(
             public_name(self._shown.pop(index, name)),
             status,
@@ -372,8 +406,8 @@ class Engine:
             self._ready.append(result)
             return
         self._complete[index] = result
-        while (result := self._complete.pop(self._next_result, None)) is not None:
-            self._ready.append(result)
+        while self._next_result in self._complete:
+            self._ready.append(self._complete.pop(self._next_result))
             self._next_result += 1
 
     def take_results(self) -> Iterator[Result]:

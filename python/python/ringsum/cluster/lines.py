@@ -13,7 +13,16 @@ from typing import Any
 
 from .objects import FailureKind, Result
 
-__all__ = ["Entry", "MalformedError", "escape", "harmless", "json_line", "parse_line", "plain_line", "verdict_object"]
+__all__ = [
+    "Entry",
+    "MalformedError",
+    "escape",
+    "harmless",
+    "json_line",
+    "parse_line",
+    "plain_line",
+    "verdict_object",
+]
 
 LINE_BYTES_MAX = 1 << 20
 DIGEST_BYTES = 32
@@ -80,16 +89,22 @@ def parse_line(line: bytes, *, zero: bool = False) -> Entry | None:
     body = line[1:] if is_escaped else line
     digits, field = _split(body)
     if len(digits) % 2:
-        raise MalformedError(f"the hash has {len(digits)} hexadecimal digits, and an even number is needed")
+        raise MalformedError(
+            f"the hash has {len(digits)} hexadecimal digits, and an even number is needed"
+        )
     nbytes = len(digits) // 2
     if not DIGEST_BYTES_MIN <= nbytes <= DIGEST_BYTES:
-        raise MalformedError(f"the hash has {nbytes} bytes, and here BLAKE3 has {DIGEST_BYTES_MIN} to {DIGEST_BYTES}")
+        raise MalformedError(
+            f"the hash has {nbytes} bytes, and here BLAKE3 has {DIGEST_BYTES_MIN} to {DIGEST_BYTES}"
+        )
     raw = _unescape(field) if is_escaped else field
     if b"\0" in raw:
         raise MalformedError("the name contains a NUL")
     if not raw:
         raise MalformedError("the name is empty")
-    return Entry(os.fsdecode(raw), b"\\" + field if is_escaped else field, bytes.fromhex(digits.decode()))
+    return Entry(
+        os.fsdecode(raw), b"\\" + field if is_escaped else field, bytes.fromhex(digits.decode())
+    )
 
 
 def _split(body: bytes) -> tuple[bytes, bytes]:
@@ -100,7 +115,9 @@ def _split(body: bytes) -> tuple[bytes, bytes]:
     if not tagged:
         raise MalformedError("neither `HASH  NAME` nor `BLAKE3 (NAME) = HASH`")
     if tagged.group(1) != b"BLAKE3":
-        raise MalformedError(f"its algorithm is {tagged.group(1).decode('ascii')}, and a cluster computes only BLAKE3")
+        raise MalformedError(
+            f"its algorithm is {tagged.group(1).decode('ascii')}, and a cluster computes only BLAKE3"
+        )
     if not re.fullmatch(rb"[0-9A-Fa-f]*", tagged.group(3)):
         raise MalformedError("the hash is not hexadecimal")
     return tagged.group(3), tagged.group(2)
@@ -110,7 +127,9 @@ def _unescape(field: bytes) -> bytes:
     def turn_back(match: re.Match[bytes]) -> bytes:
         found = _ESCAPES.get(match.group())
         if found is None:
-            raise MalformedError("a backslash in an escaped name is not followed by `\\`, `n` or `r`")
+            raise MalformedError(
+                "a backslash in an escaped name is not followed by `\\`, `n` or `r`"
+            )
         return found
 
     return re.sub(rb"\\(?s:.?)", turn_back, field)
@@ -163,7 +182,9 @@ def _add_result(fields: dict[str, Any], result: Result) -> None:
     if failure.kind is FailureKind.CHANGED:
         fields["change"] = failure.change or "replaced"
     elif failure.kind in (FailureKind.UNREADABLE, FailureKind.LOST) and failure.length:
-        fields["unreadable"] = [{"offset": failure.offset, "len": failure.length, "error": failure.message}]
+        fields["unreadable"] = [
+            {"offset": failure.offset, "len": failure.length, "error": failure.message}
+        ]
         fields["narrowed"] = False
 
 

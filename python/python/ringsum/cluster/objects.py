@@ -7,7 +7,16 @@ import enum
 import os
 from typing import Any
 
-__all__ = ["Failure", "FailureKind", "Object", "ObjectChangedError", "ObjectError", "Result", "Unlisted", "Version"]
+__all__ = [
+    "Failure",
+    "FailureKind",
+    "Object",
+    "ObjectChangedError",
+    "ObjectError",
+    "Result",
+    "Unlisted",
+    "Version",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,11 +70,17 @@ class Object:
     def change_to(self, found: Object) -> tuple[str, str]:
         """Return what differs in `found`: for people, and in a word (see ``change`` of ``ringsum --json``)."""
         if found.size != self.size:
-            return f"its size was {self.size} and is {found.size}", "grew" if found.size > self.size else "shrank"
+            return (
+                f"its size was {self.size} and is {found.size}",
+                "grew" if found.size > self.size else "shrank",
+            )
         if found.mtime_ns != self.mtime_ns:
             return "its modification time is another one now", "rewritten"
         is_file = self.version is not None and self.version.kind == "ctime"
-        return f"its version was {self.version} and is {found.version}", "status" if is_file else "replaced"
+        return (
+            f"its version was {self.version} and is {found.version}",
+            "status" if is_file else "replaced",
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -101,11 +101,15 @@ class Finished:
 
     def __init__(self, path: str, is_json: bool):
         self._directory = tempfile.TemporaryDirectory(prefix="ringsum-resume-")
-        self._db = sqlite3.connect(os.path.join(self._directory.name, "names.db"), isolation_level=None)
+        self._db = sqlite3.connect(
+            os.path.join(self._directory.name, "names.db"), isolation_level=None
+        )
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.execute("PRAGMA cache_size=-4096")
-        self._db.execute("CREATE TABLE names (name BLOB PRIMARY KEY, version TEXT NOT NULL) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE names (name BLOB PRIMARY KEY, version TEXT NOT NULL) WITHOUT ROWID"
+        )
         if os.path.exists(path):
             self._load(path, is_json)
 
@@ -120,19 +124,25 @@ class Finished:
                     found = _parse_json(line) if is_json else _parse_plain(line)
                 except ValueError as error:
                     form = "--json" if is_json else "a check file"
-                    raise ResumeError(f"{path}: line {number} is not of {form}, so that it cannot be resumed: {error}") from error
+                    raise ResumeError(
+                        f"{path}: line {number} is not of {form}, so that it cannot be resumed: {error}"
+                    ) from error
                 if found is not None:
                     name, version = found
                     # The last line about a name counts; one with an error lets it be hashed again.
                     if version is None:
                         self._db.execute("DELETE FROM names WHERE name = ?", (_key(name),))
                     else:
-                        self._db.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (_key(name), version))
+                        self._db.execute(
+                            "INSERT OR REPLACE INTO names VALUES (?, ?)", (_key(name), version)
+                        )
         self._db.execute("COMMIT")
 
     def version_of(self, name: str) -> str | None:
         """Return what `hash_urls` calls `known`."""
-        row = self._db.execute("SELECT version FROM names WHERE name = ?", (_key(public_name(name)),)).fetchone()
+        row = self._db.execute(
+            "SELECT version FROM names WHERE name = ?", (_key(public_name(name)),)
+        ).fetchone()
         return None if row is None else str(row[0])
 
     def close(self) -> None:

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 
 from .objects import Failure, Object
 
-__all__ = ["ANY_VERSION", "GroupTask", "Item", "Limits", "RangeTask", "Task", "parse_size", "ranges_of"]
+__all__ = [
+    "ANY_VERSION",
+    "GroupTask",
+    "Item",
+    "Limits",
+    "RangeTask",
+    "Task",
+    "parse_size",
+    "ranges_of",
+]
 
 # As `Item.known`: the object is not even looked up.
 ANY_VERSION = "*"
@@ -41,8 +50,16 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.part_bytes < KIB or self.part_bytes % KIB:
-            raise ValueError(f"part_size is {self.part_bytes} bytes, and must be a positive multiple of 1 KiB")
-        for name in ("group_bytes", "group_objects", "outstanding_tasks", "ahead_objects", "parts_per_object"):
+            raise ValueError(
+                f"part_size is {self.part_bytes} bytes, and must be a positive multiple of 1 KiB"
+            )
+        for name in (
+            "group_bytes",
+            "group_objects",
+            "outstanding_tasks",
+            "ahead_objects",
+            "parts_per_object",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
         if self.retries < 0:
@@ -105,7 +122,17 @@ def ranges_of(size: int, part_bytes: int) -> Iterator[tuple[int, int]]:
         yield offset, min(part_bytes, size - offset)
 
 
-_UNITS = {"": 1, "B": 1, "K": KIB, "KIB": KIB, "M": MIB, "MIB": MIB, "G": GIB, "GIB": GIB, "T": GIB * KIB}
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "K": KIB,
+    "KIB": KIB,
+    "M": MIB,
+    "MIB": MIB,
+    "G": GIB,
+    "GIB": GIB,
+    "T": GIB * KIB,
+}
 _UNITS |= {"TIB": GIB * KIB, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 

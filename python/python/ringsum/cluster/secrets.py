@@ -23,7 +23,17 @@ _SECRET_PARAMETERS = re.compile(
 )
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 # Options that say where and how to connect; all others count as secret.
-_PUBLIC_OPTIONS = {"endpoint_url", "region_name", "anon", "project", "protocol", "host", "port", "use_ssl", "verify"}
+_PUBLIC_OPTIONS = {
+    "endpoint_url",
+    "region_name",
+    "anon",
+    "project",
+    "protocol",
+    "host",
+    "port",
+    "use_ssl",
+    "verify",
+}
 
 
 class StorageOptions:
@@ -33,7 +43,9 @@ class StorageOptions:
         given = dict(by_protocol or {})
         for protocol, options in given.items():
             if not isinstance(options, Mapping):
-                raise TypeError(f"storage_options[{protocol!r}] must be a dict of options for that protocol")
+                raise TypeError(
+                    f"storage_options[{protocol!r}] must be a dict of options for that protocol"
+                )
         self._by_protocol = {protocol: dict(options) for protocol, options in given.items()}
 
     def __repr__(self) -> str:

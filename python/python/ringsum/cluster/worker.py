@@ -68,7 +68,9 @@ def _report_start(run: str, number: int) -> int:
 
 def _hash_group(group: GroupTask, options: StorageOptions, threads: int) -> Iterator[Outcome]:
     # Names of one store stand together, unless a list mixes them: then a store is used for each run of names.
-    for _, items in groupby(group.items, key=lambda item: item.name.partition("://")[0] if "://" in item.name else ""):
+    for _, items in groupby(
+        group.items, key=lambda item: item.name.partition("://")[0] if "://" in item.name else ""
+    ):
         members = list(items)
         try:
             store = store_of(members[0].name, options, threads)
@@ -79,7 +81,9 @@ def _hash_group(group: GroupTask, options: StorageOptions, threads: int) -> Iter
         yield from _hash_members(store, members, group, options)
 
 
-def _hash_members(store: Store, members: list[Item], group: GroupTask, options: StorageOptions) -> Iterator[Outcome]:
+def _hash_members(
+    store: Store, members: list[Item], group: GroupTask, options: StorageOptions
+) -> Iterator[Outcome]:
     found = store.stat_many(item.name for item in members if item.object is None)
     outcomes: list[Outcome | None] = []
     chosen: list[Object] = []
@@ -88,7 +92,11 @@ def _hash_members(store: Store, members: list[Item], group: GroupTask, options: 
         target = next(found) if item.object is None else item.object
         if isinstance(target, Exception):
             outcomes.append(Outcome(failure=describe(target, options)))
-        elif item.known is not None and target.version is not None and str(target.version) == item.known:
+        elif (
+            item.known is not None
+            and target.version is not None
+            and str(target.version) == item.known
+        ):
             outcomes.append(Outcome(target, is_unchanged=True))
         elif target.size > min(group.small_bytes, left_bytes) and target.size > 0:
             outcomes.append(Outcome(target))
@@ -122,8 +130,19 @@ def _kind(error: BaseException) -> FailureKind:
         return FailureKind.CHANGED
     if isinstance(error, FileNotFoundError):
         return FailureKind.MISSING
-    refused = (RefusedError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, NotImplementedError)
-    if isinstance(error, refused) or type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+    refused = (
+        RefusedError,
+        PermissionError,
+        IsADirectoryError,
+        NotADirectoryError,
+        ValueError,
+        TypeError,
+        NotImplementedError,
+    )
+    if isinstance(error, refused) or type(error).__name__ in (
+        "NoCredentialsError",
+        "PartialCredentialsError",
+    ):
         return FailureKind.REFUSED
     if isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO):
         return FailureKind.REFUSED

@@ -51,6 +51,8 @@ def store_of(name: str, options: StorageOptions, threads: int = 1) -> Store:
 
         return GenericStore(scheme, options.of(scheme))
     except ImportError as error:
-        raise RefusedError(f"{scheme}:// needs a package that is not installed on {os.uname().nodename}: {error}") from error
+        raise RefusedError(
+            f"{scheme}:// needs a package that is not installed on {os.uname().nodename}: {error}"
+        ) from error
     except ValueError as error:
         raise RefusedError(f"{scheme}://: {error}") from error

@@ -37,7 +37,9 @@ class GcsStore(AsyncStore):
         url = self.fs.url("/".join(_split(target.name)))
         headers = {"Range": f"bytes={start}-{end - 1}"}
         try:
-            _, data = await self.fs._call("GET", url, headers=headers, ifGenerationMatch=target.version.value)
+            _, data = await self.fs._call(
+                "GET", url, headers=headers, ifGenerationMatch=target.version.value
+            )
         except FileNotFoundError as error:
             raise ChangedError("it was removed from the store", "removed") from error
         except Exception as error:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import fsspec
+
 import ringsum
 
 from ..objects import Object, Version
@@ -20,7 +21,16 @@ from .store import ChangedError, RefusedError, Store
 __all__ = ["GenericStore", "mtime_ns_of", "walk"]
 
 BLOCK_BYTES = 4 << 20
-_MTIME_KEYS = ("mtime", "modified", "LastModified", "last_modified", "updated", "last_write_time", "modify", "created")
+_MTIME_KEYS = (
+    "mtime",
+    "modified",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "last_write_time",
+    "modify",
+    "created",
+)
 
 
 class GenericStore(Store):
@@ -46,14 +56,20 @@ class GenericStore(Store):
     def list(self, name: str) -> Iterator[Object]:
         fs, path = self._open(name)
         stripped = fs._strip_protocol(name)
-        before = name[: len(name.rstrip("/")) - len(stripped.rstrip("/"))] if name.rstrip("/").endswith(stripped.rstrip("/")) else None
+        before = (
+            name[: len(name.rstrip("/")) - len(stripped.rstrip("/"))]
+            if name.rstrip("/").endswith(stripped.rstrip("/"))
+            else None
+        )
         for found, info in walk(fs, path):
             full = before + found if before is not None else fs.unstrip_protocol(found)
             yield _object(full, fs, found, info)
 
     def hash_range(self, target: Object, offset: int, length: int) -> ringsum.Part:
         if target.version is None and length < target.size:
-            raise RefusedError(f"{self.scheme}:// reports no modification time: parts could be of two versions")
+            raise RefusedError(
+                f"{self.scheme}:// reports no modification time: parts could be of two versions"
+            )
         fs, path = self._open(target.name)
         self._check(target)
         # (Without a cache: blocks are read once, in order.)
@@ -118,4 +134,9 @@ def _object(name: str, fs: Any, path: str, info: dict[str, Any]) -> Object:
     size = info.get("size")
     if size is None:
         raise RefusedError("the file system reports no size for it")
-    return Object(name, int(size), mtime_ns, Version("mtime", f"{mtime_ns}-{size}") if mtime_ns is not None else None)
+    return Object(
+        name,
+        int(size),
+        mtime_ns,
+        Version("mtime", f"{mtime_ns}-{size}") if mtime_ns is not None else None,
+    )

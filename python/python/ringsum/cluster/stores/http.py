@@ -52,15 +52,21 @@ class HttpStore(AsyncStore):
     async def fetch(self, target: Object, start: int, end: int) -> bytes:
         is_whole = (start, end) == (0, target.size)
         if target.version is None and not is_whole:
-            raise RefusedError("the server reports neither a strong ETag nor Last-Modified: parts could be of two versions")
+            raise RefusedError(
+                "the server reports neither a strong ETag nor Last-Modified: parts could be of two versions"
+            )
         headers = {"Range": f"bytes={start}-{end - 1}"}
         if target.version is not None and target.version.kind == "etag":
             headers["If-Match"] = target.version.value
         async with await self._get(target.name, headers) as response:
             if response.status in (404, 410, 412, 416):
-                raise ChangedError(f"the server has another version of it by now (HTTP {response.status})")
+                raise ChangedError(
+                    f"the server has another version of it by now (HTTP {response.status})"
+                )
             if response.status == 200 and not is_whole:
-                raise RefusedError("the server does not support ranges: copy the object to a store that does")
+                raise RefusedError(
+                    "the server does not support ranges: copy the object to a store that does"
+                )
             if response.status not in (200, 206):
                 _raise_for(response)
             found = _object(target.name, _total(response, start, end), response.headers)
@@ -87,19 +93,30 @@ def _total(response: Any, start: int, end: int) -> int:
         return int(response.headers.get("Content-Length", -1))
     found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if found is None or (found.group(1), found.group(2)) != (str(start), str(end - 1)):
-        raise OSError(errno.EIO, f"the server returned another range: {response.headers.get('Content-Range')}")
+        raise OSError(
+            errno.EIO, f"the server returned another range: {response.headers.get('Content-Range')}"
+        )
     return int(found.group(3))
 
 
 def _object(name: str, size: int, headers: Any) -> Object:
     modified, etag = headers.get("Last-Modified"), headers.get("ETag")
     try:
-        mtime_ns = int(email.utils.parsedate_to_datetime(modified).timestamp()) * 10**9 if modified else None
+        mtime_ns = (
+            int(email.utils.parsedate_to_datetime(modified).timestamp()) * 10**9
+            if modified
+            else None
+        )
     except ValueError:
         mtime_ns = None
     if etag and etag.startswith('"'):
         return Object(name, size, mtime_ns, Version("etag", etag))
-    return Object(name, size, mtime_ns, Version("mtime", f"{mtime_ns}-{size}") if mtime_ns is not None else None)
+    return Object(
+        name,
+        size,
+        mtime_ns,
+        Version("mtime", f"{mtime_ns}-{size}") if mtime_ns is not None else None,
+    )
 
 
 def _raise_for(response: Any) -> None:

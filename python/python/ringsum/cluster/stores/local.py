@@ -84,7 +84,10 @@ def _walk(directory: str, prefix: str) -> Iterator[Object | Unlisted]:
     try:
         with os.scandir(directory) as entries:
             # The bytes of `a.x` come before those of `a/x`.
-            found = [(entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name) for entry in entries]
+            found = [
+                (entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name)
+                for entry in entries
+            ]
     except OSError as error:
         yield Unlisted(prefix.rstrip("/") or prefix, error)
         return

@@ -46,12 +46,16 @@ class S3Store(AsyncStore):
         if target.version is None:
             raise RefusedError("the store reports no ETag for it")
         range_header = f"bytes={start}-{end - 1}"
-        response = await self._call("get_object", target.name, IfMatch=target.version.value, Range=range_header)
+        response = await self._call(
+            "get_object", target.name, IfMatch=target.version.value, Range=range_header
+        )
         body = response["Body"]
         try:
             # A store that does not know If-Match ignores it.
             if response.get("ETag") != target.version.value:
-                raise ChangedError(f"its version was {target.version} and is etag:{response.get('ETag')}")
+                raise ChangedError(
+                    f"its version was {target.version} and is etag:{response.get('ETag')}"
+                )
             data: bytes = await body.read()
         finally:
             body.close()
@@ -80,7 +84,9 @@ class S3Store(AsyncStore):
         """Yield pages of 1,000 entries, so that a listing of any length takes no memory."""
         token: dict[str, str] = {}
         while True:
-            page = self.call(self.fs._call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, **token))
+            page = self.call(
+                self.fs._call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, **token)
+            )
             yield page
             if not page.get("IsTruncated"):
                 return

@@ -152,7 +152,9 @@ class AsyncStore(Store):
             for coroutine, nbytes in calls:
                 running.append((asyncio.run_coroutine_threadsafe(coroutine, self.loop), nbytes))
                 held_bytes += nbytes
-                while running and (len(running) >= SMALL_IN_FLIGHT or held_bytes >= self.depth * self.block_bytes):
+                while running and (
+                    len(running) >= SMALL_IN_FLIGHT or held_bytes >= self.depth * self.block_bytes
+                ):
                     future, nbytes = running.popleft()
                     yield _outcome(future.result)
                     held_bytes -= nbytes
@@ -171,7 +173,9 @@ class RangeReader(io.RawIOBase):
         self._target = target
         self._next = offset
         self._end = offset + length
-        self._requests: collections.deque[tuple[concurrent.futures.Future[bytes], int]] = collections.deque()
+        self._requests: collections.deque[tuple[concurrent.futures.Future[bytes], int]] = (
+            collections.deque()
+        )
         self._block = memoryview(b"")
         self._fill()
 
@@ -179,7 +183,9 @@ class RangeReader(io.RawIOBase):
         while self._next < self._end and len(self._requests) < self._store.depth:
             start, end = self._next, min(self._next + self._store.block_bytes, self._end)
             fetch = self._store.fetch(self._target, start, end)
-            self._requests.append((asyncio.run_coroutine_threadsafe(fetch, self._store.loop), end - start))
+            self._requests.append(
+                (asyncio.run_coroutine_threadsafe(fetch, self._store.loop), end - start)
+            )
             self._next = end
 
     def readable(self) -> bool:
