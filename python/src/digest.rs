@@ -76,7 +76,7 @@ pub(crate) fn algorithms_of(names: &[String]) -> PyResult<Algorithms> {
     Ok(algorithms)
 }
 
-/// Returns one digest; or, if algorithms were asked for by name, a dictionary by name.
+/// Returns one digest; or, if algorithms were given by name, a dictionary by name.
 pub(crate) fn digests_to_python<'py>(
     py: Python<'py>,
     digests: &Digests,

@@ -175,7 +175,7 @@ def test_a_file_that_grows_has_no_digest(tmp_path: Path) -> None:
 
 @pytest.fixture
 def damaged_device(tmp_path: Path):
-    """A block device of 8 MiB, of which the second half cannot be read."""
+    """A block device of 8 MiB whose second half cannot be read."""
     losetup = shutil.which("losetup")
     if os.geteuid() != 0 or losetup is None:
         pytest.skip("a loop device needs root and losetup")

@@ -49,7 +49,7 @@ def test_one_chunk_is_a_part(length: int) -> None:
 
 
 class OnlyRead:
-    """A file object that returns fewer bytes than it is asked for."""
+    """A file object that returns fewer bytes than requested."""
 
     def __init__(self, data: bytes, most: int) -> None:
         self.file = io.BytesIO(data)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::validate::ConfigError;
 use crate::config::{CacheMode, EngineKind};
+use crate::core::extents::IndexedExtent;
 
 /// The error with which a consumer may stop a run; `?` converts any error to it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -246,6 +247,13 @@ impl ErrorKind {
     /// Creates the error of a failed request whose bad bytes are not located more precisely.
     pub(crate) fn read(offset: u64, len: u64, error: io::Error) -> ErrorKind {
         ErrorKind::Read { offset, len, precision: Precision::Request, error }
+    }
+
+    /// Creates the error of a block whose pages were missing while it was consumed: the file was
+    /// truncated, or cannot be read there. Reading the extent again tells.
+    pub(crate) fn damaged(extent: IndexedExtent) -> ErrorKind {
+        let error = io::Error::from_raw_os_error(libc::EFAULT);
+        ErrorKind::read(extent.offset, extent.len.into(), error)
     }
 
     /// Whether this one file cannot be read like other files of its device, but perhaps with a

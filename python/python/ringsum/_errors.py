@@ -72,4 +72,4 @@ class ChangedError(_FileError):
 
 
 class UnsupportedError(_FileError):
-    """An option of ``io`` was asked for that this file or this system does not support."""
+    """An explicit option of ``io`` is not supported for this file or on this system."""

@@ -343,7 +343,7 @@ pub struct Config {
     mmap: Option<AllowMmap>,
 }
 
-/// Permission to map files, required by [`Config::mmap`].
+/// Permission to map files, required by [`Config::allow_mmap`] and [`Config::mmap`].
 #[derive(Debug, Clone, Copy)]
 pub struct AllowMmap(());
 
@@ -386,11 +386,24 @@ impl Config {
         self
     }
 
+    /// Permits mappings: [`EngineKind::Mmap`], and an automatic plan that maps blocks in the page
+    /// cache instead of copying them where that turns out to be faster.
+    #[must_use]
+    pub fn allow_mmap(mut self, allowed: AllowMmap) -> Config {
+        self.mmap = Some(allowed);
+        self
+    }
+
     /// Selects [`EngineKind::Mmap`].
     #[must_use]
     pub fn mmap(mut self, allowed: AllowMmap) -> Config {
-        (self.io.engine, self.mmap) = (Some(EngineKind::Mmap), Some(allowed));
-        self
+        self.io.engine = Some(EngineKind::Mmap);
+        self.allow_mmap(allowed)
+    }
+
+    /// Whether blocks may be mapped although the engine is not explicit.
+    pub(crate) fn may_map(&self) -> bool {
+        self.mmap.is_some() && self.explicit_engine().is_none()
     }
 
     /// Returns the most bytes of blocks, over all threads of a run.

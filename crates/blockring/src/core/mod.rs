@@ -2,6 +2,7 @@
 //! reads extents from a supply and passes blocks to a sink.
 
 pub(crate) mod buffer;
+pub(crate) mod depth;
 pub(crate) mod extents;
 pub(crate) mod pump;
 pub(crate) mod read_result;

@@ -4,14 +4,18 @@
 //! supply decides what to read next; the sink decides on which thread a block is consumed.
 #![allow(unsafe_code)]
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use super::depth::DepthSearch;
 use super::extents::IndexedExtent;
 use super::read_result::Request;
 use super::ring::Ring;
 use super::slab::Slab;
 use super::supply::{Claim, FreeSlot, Supply, Target};
 use crate::config::{Consume, Order, Wait};
+use crate::engine::copy_or_map::CopyOrMap;
 use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime, WaitFor};
@@ -33,9 +37,16 @@ pub(crate) struct RunContext<'a> {
     pub(crate) rate_limit: Option<&'a RateLimit>,
     pub(crate) stop: Option<&'a Stop>,
     pub(crate) recording: &'a Recording,
+    /// Of runs over what is in the page cache, if files may be mapped.
+    pub(crate) copy_or_map: Option<&'a Arc<CopyOrMap>>,
 }
 
-impl RunContext<'_> {
+impl<'a> RunContext<'a> {
+    /// Without a limit, a stop and mappings.
+    pub(crate) fn plain(supply: &'a dyn Supply, recording: &'a Recording) -> RunContext<'a> {
+        RunContext { supply, rate_limit: None, stop: None, recording, copy_or_map: None }
+    }
+
     fn is_stopped(&self) -> bool {
         self.stop.is_some_and(Stop::is_stopped)
     }
@@ -46,6 +57,8 @@ impl RunContext<'_> {
 pub(crate) struct Shape {
     pub(crate) slots: u32,
     pub(crate) depth: u32,
+    /// Greatest depth that may turn out to be better.
+    pub(crate) depth_max: u32,
     pub(crate) block_bytes: u32,
     pub(crate) order: Order,
     pub(crate) consume: Consume,
@@ -58,6 +71,15 @@ pub(crate) struct RawBlock {
     pub(crate) slot: u32,
     pub(crate) extent: IndexedExtent,
     pub(crate) bytes: *const u8,
+    /// See [`Engine::damage`].
+    damage: Option<&'static AtomicBool>,
+}
+
+impl RawBlock {
+    /// Whether its bytes became invalid while they were consumed.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damage.is_some_and(|damage| damage.load(Ordering::Acquire))
+    }
 }
 
 // SAFETY: the bytes belong to the thread that holds the block until its slot is returned.
@@ -68,6 +90,8 @@ unsafe impl Send for RawBlock {}
 pub(crate) enum Delivered {
     /// Consumed it: its slot is free.
     Consumed,
+    /// The same, but its bytes became invalid meanwhile, for which the sink has made an error.
+    Damaged,
     /// Kept it: its slot is returned by [`Sink::take_returned`].
     Held,
 }
@@ -114,6 +138,8 @@ pub(crate) struct Pump<'a> {
     slab: Option<&'a Slab>,
     engine: &'a mut dyn Engine,
     ring: Ring,
+    /// The search for a better depth, if there is one.
+    search: Option<DepthSearch>,
     consume: Consume,
     wait: Wait,
     reads: Vec<Option<ActiveRead<'a>>>,
@@ -147,12 +173,13 @@ impl<'a> Pump<'a> {
         slab: Option<&'a Slab>,
         shape: Shape,
     ) -> Pump<'a> {
-        let Shape { slots, depth, block_bytes, order, consume, wait } = shape;
+        let Shape { slots, depth, depth_max, block_bytes, order, consume, wait } = shape;
         Pump {
             context,
             slab,
             engine,
             ring: Ring::new(slots, depth, order),
+            search: DepthSearch::new(depth, depth_max.min(slots)),
             consume,
             wait,
             reads: std::iter::repeat_with(|| None).take(slots as usize).collect(),
@@ -289,7 +316,8 @@ impl<'a> Pump<'a> {
                 None => std::ptr::null_mut(),
             };
             let Target { fd, flags, .. } = *target;
-            let read = Read { slot, fd, offset: part.offset, len: part.len, buffer, flags };
+            let (offset, len, file_bytes) = (part.offset, part.len, target.len);
+            let read = Read { slot, fd, offset, len, buffer, flags, file_bytes };
             self.recorder.requested(slot, self.ring.in_flight());
             let start = self.recorder.start();
             // SAFETY: the slot is requested, so nothing else uses its memory, which is large enough
@@ -368,21 +396,32 @@ impl<'a> Pump<'a> {
             sink.failed(extent, error)?;
             return self.free(slot);
         }
-        let bytes = match self.slab {
-            Some(slab) => slab.slot(slot),
-            None => self.engine.block(slot),
+        let bytes = match (self.engine.block(slot), self.slab) {
+            (Some(bytes), _) => bytes,
+            (None, Some(slab)) => slab.slot(slot),
+            (None, None) => std::ptr::null(),
         };
+        let damage = self.engine.damage(slot);
         let with_device = self.ring.in_flight() - self.queued;
         self.recorder.delivers(slot, extent.offset, self.ring.in_flight());
         let start = self.recorder.start();
         self.read_mut(slot).delivered = start;
-        match sink.deliver(RawBlock { slot, extent, bytes })? {
+        match sink.deliver(RawBlock { slot, extent, bytes, damage })? {
             Delivered::Consumed => {
                 // A block that the supply has read says nothing about the device: another thread
                 // may be reading the stream now.
                 let read_by_pump = self.read(slot).target.is_some();
                 let idle = read_by_pump && with_device == 0 && self.context.supply.left() > 0;
                 self.recorder.consumed(start, extent.len, idle);
+                if let Some(search) = &mut self.search
+                    && let Some(depth) = search.consumed(extent.len, Instant::now)
+                {
+                    self.ring.set_depth(depth);
+                }
+                self.free(slot)
+            }
+            Delivered::Damaged => {
+                self.engine.release(slot);
                 self.free(slot)
             }
             Delivered::Held => Ok(()),
@@ -411,8 +450,10 @@ impl<'a> Pump<'a> {
         let read = self.read(slot);
         let (extent, delivered) = (read.request.extent, read.delivered);
         self.recorder.freed(slot, extent.offset, delivered);
-        let released = self.engine.release(slot);
-        released.map_err(|error| ErrorKind::read(extent.offset, extent.len.into(), error))
+        let damage = self.engine.damage(slot);
+        let is_damaged = damage.is_some_and(|damage| damage.load(Ordering::Acquire));
+        self.engine.release(slot);
+        if is_damaged { Err(ErrorKind::damaged(extent)) } else { Ok(()) }
     }
 
     fn read(&self, slot: u32) -> &ActiveRead<'a> {

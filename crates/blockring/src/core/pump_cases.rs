@@ -136,11 +136,12 @@ pub(super) fn run_and_see(case: &Case) -> (Outcome, u32) {
     };
     let extents = Extents::new(0..case.len as u64, case.block_bytes);
     let supply = FileSupply { target, extents };
-    let context = RunContext { supply: &supply, rate_limit: None, stop: None, recording: &recording };
+    let context = RunContext::plain(&supply, &recording);
     let depth = case.depth.min(case.slots);
     let shape = Shape {
         slots: case.slots,
         depth,
+        depth_max: depth,
         block_bytes: case.block_bytes,
         order: case.order,
         consume: case.consume,

@@ -97,6 +97,12 @@ impl Ring {
         self.free.push(slot);
     }
 
+    /// Changes the most slots that the kernel may write into. More may already be.
+    pub(crate) fn set_depth(&mut self, depth: u32) {
+        assert!(depth > 0, "a ring of nothing never moves");
+        self.depth = depth;
+    }
+
     /// Returns the most slots that the kernel may write into.
     pub(crate) fn depth(&self) -> u32 {
         self.depth

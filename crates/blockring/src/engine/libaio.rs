@@ -95,7 +95,7 @@ impl LibaioEngine {
 impl Engine for LibaioEngine {
     unsafe fn submit(&mut self, read: Read<'_>) -> io::Result<Option<Completion>> {
         let event = self.event.as_ref().map(|event| event.as_raw_fd());
-        let Read { slot, fd, offset, len, buffer, flags } = read;
+        let Read { slot, fd, offset, len, buffer, flags, .. } = read;
         self.queue.push(Control::read(slot, fd, (offset, len), buffer, flags, event));
         Ok(None)
     }

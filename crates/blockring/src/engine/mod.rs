@@ -4,6 +4,7 @@
 //! the end of a file and limits are handled once for all engines, in `core`.
 #![allow(unsafe_code)]
 
+pub(crate) mod copy_or_map;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 pub(crate) mod io_uring;
@@ -15,12 +16,14 @@ pub(crate) mod pread;
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use self::copy_or_map::{CopyOrMap, CopyOrMapEngine};
+use self::mmap::{MmapEngine, Windows};
 use crate::config::{EngineKind, Uring};
 
 /// One read: `len` bytes at `offset` of `fd` into `buffer`.
@@ -35,6 +38,8 @@ pub(crate) struct Read<'fd> {
     pub(crate) buffer: *mut u8,
     /// `RWF_*` of `preadv2`.
     pub(crate) flags: i32,
+    /// Length of the file at its opening, in bytes.
+    pub(crate) file_bytes: u64,
 }
 
 /// The completion of a read.
@@ -67,15 +72,19 @@ pub(crate) trait Engine {
         Ok(())
     }
 
-    /// Returns the bytes of `slot`, for an engine with its own memory.
-    fn block(&self, _slot: u32) -> *const u8 {
-        ptr::null()
+    /// Returns the bytes of `slot` if they are not in the slab but in the engine's own memory.
+    fn block(&self, _slot: u32) -> Option<*const u8> {
+        None
     }
 
-    /// Releases the consumed block in `slot`. Fails if its bytes became invalid meanwhile.
-    fn release(&mut self, _slot: u32) -> io::Result<()> {
-        Ok(())
+    /// Returns what tells, once the block in `slot` has been consumed, that its bytes became invalid
+    /// meanwhile; `None` if they cannot.
+    fn damage(&self, _slot: u32) -> Option<&'static AtomicBool> {
+        None
     }
+
+    /// Releases the consumed block in `slot`.
+    fn release(&mut self, _slot: u32) {}
 
     /// Cancels requests if possible and waits for the rest, at most `patience`. Returns whether
     /// none is left in flight.
@@ -103,6 +112,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) wakes: bool,
     pub(crate) pool_threads: u32,
     pub(crate) uring: Uring,
+    /// For the engine `pread`: what decides whether a block is mapped instead.
+    pub(crate) copy_or_map: Option<&'a Arc<CopyOrMap>>,
 }
 
 /// Creates an engine of this kind. The error says why it is not available, and how to fix that.
@@ -112,8 +123,11 @@ pub(crate) fn build(kind: EngineKind, setup: &Setup<'_>) -> Result<Box<dyn Engin
         EngineKind::Libaio => Box::new(libaio::LibaioEngine::new(setup)?),
         EngineKind::Pool => Box::new(pool::PoolEngine::new(setup)?),
         // (The supply of a stream reads while it claims: its engine gets no request.)
-        EngineKind::Pread | EngineKind::Stream => Box::new(pread::PreadEngine),
-        EngineKind::Mmap => Box::new(mmap::MmapEngine::new(setup)?),
+        EngineKind::Pread | EngineKind::Stream => match CopyOrMapEngine::new(setup) {
+            Some(engine) => Box::new(engine),
+            None => Box::new(pread::PreadEngine),
+        },
+        EngineKind::Mmap => Box::new(MmapEngine::new(setup, Windows::Block)?),
         EngineKind::Null => Box::new(null::NullEngine),
     })
 }

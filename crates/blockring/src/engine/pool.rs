@@ -64,7 +64,7 @@ impl PoolQueues {
             };
             state.reading += 1;
             drop(state);
-            let Task(Read { slot, fd, offset, len, buffer, flags }) = task;
+            let Task(Read { slot, fd, offset, len, buffer, flags, .. }) = task;
             // SAFETY: the submitter keeps the memory valid until the completion, or leaks it. It
             // also keeps the file open, unless this thread is delayed between taking its task and
             // this call for longer than a drain waits: then whichever file has this descriptor is

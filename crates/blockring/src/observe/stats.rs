@@ -32,6 +32,8 @@ pub struct Stats {
     pub short_reads: u64,
     /// Reads that returned nothing (`EINTR`, `EAGAIN`, a broken chain) and were requested again.
     pub retries: u64,
+    /// Bytes that consumers got from a mapping instead of a copy.
+    pub mapped_bytes: u64,
     /// How often `index` requests were in flight, sampled when a block is passed to the consumer.
     pub in_flight: Vec<u64>,
     /// Time that consumers waited for reads: asleep, spinning, or in a synchronous read.
@@ -88,6 +90,7 @@ impl Stats {
         self.requests += other.requests;
         self.short_reads += other.short_reads;
         self.retries += other.retries;
+        self.mapped_bytes += other.mapped_bytes;
         self.device_wait += other.device_wait;
         self.consumer_wait += other.consumer_wait;
         self.limit_wait += other.limit_wait;

@@ -37,7 +37,10 @@ pub(crate) struct RingPlan {
     pub(crate) engine: EngineKind,
     pub(crate) cache: CacheMode,
     pub(crate) block_bytes: u32,
+    /// Requests in flight, at first.
     pub(crate) depth: u32,
+    /// The most in flight, if more turn out to be faster; at least `depth`.
+    pub(crate) depth_max: u32,
     pub(crate) slots: u32,
     /// Threads besides the calling one.
     pub(crate) workers: u32,
@@ -56,7 +59,13 @@ pub(crate) struct RingPlan {
     pub(crate) uring: Uring,
     /// Whether memory is limited, so that none must be wasted besides the slots.
     pub(crate) is_bounded: bool,
+    /// Whether blocks may be mapped instead of copied, where that is faster.
+    pub(crate) may_map: bool,
 }
+
+/// Shortest file for which it is tried whether mapping is faster than copying, in bytes: the trial
+/// maps 2 MiB, which takes up to 1.3 times as long as copying them.
+const MAPPED_BYTES_MIN: u64 = 32 << 20;
 
 /// Bytes of a huge page.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -69,6 +78,7 @@ impl RingPlan {
             cache: CacheMode::Buffered,
             block_bytes: bytes.max(1),
             depth: 1,
+            depth_max: 1,
             slots: 1,
             workers: 0,
             worker_slots: 1,
@@ -83,6 +93,7 @@ impl RingPlan {
             huge_pages: HugePages::Off,
             uring: Uring::default(),
             is_bounded: false,
+            may_map: false,
         }
     }
 
@@ -144,6 +155,8 @@ pub(super) struct System<'a> {
     /// Returns the setting measured best on the device, or why an existing one does not apply.
     pub(super) tuning: &'a dyn Fn() -> Option<Result<Tuning, String>>,
     pub(super) profile: &'a Profile,
+    /// Whether a run may search for a better queue depth.
+    pub(super) searches_depth: bool,
     /// Processors that this process may use.
     pub(super) cores: u32,
 }
@@ -185,10 +198,13 @@ pub(super) fn decide(
         chooser.order = Order::InOrder;
     }
     let (depth, slots) = chooser.depth_and_slots(engine, block_bytes)?;
+    let depth_max = chooser.depth_max(engine, cache, block_bytes, depth);
     let (workers, start) = chooser.workers(engine, cache, block_bytes, slots);
     let worker_slots = chooser.worker_slots(engine, block_bytes, slots, workers)?;
     chooser.note_order(engine);
     chooser.note_knobs(engine, depth);
+    let is_copied = (engine, cache, slots) == (EngineKind::Pread, CacheMode::Buffered, 1);
+    let may_map = is_copied && chooser.may_map();
     let align = match cache {
         CacheMode::Direct => facts.direct.as_ref().copied().unwrap_or(1),
         _ => 1,
@@ -198,7 +214,8 @@ pub(super) fn decide(
         cache,
         block_bytes,
         depth,
-        slots,
+        depth_max,
+        slots: slots.max(depth_max),
         workers,
         worker_slots,
         start,
@@ -214,6 +231,7 @@ pub(super) fn decide(
         huge_pages: config.memory.huge_pages,
         uring: chooser.uring(),
         is_bounded: config.memory.limit_bytes.is_some(),
+        may_map,
     };
     Ok((ring, chooser.choices))
 }
@@ -360,6 +378,16 @@ impl Chooser<'_> {
         };
         self.note("page-cache", cache.name(), why);
         Ok(cache)
+    }
+
+    /// Whether blocks in the page cache may be mapped: not for files so short that a trial would
+    /// cost more than it gains, nor where the consumer does not take them from the reading thread.
+    pub(super) fn may_map(&self) -> bool {
+        self.config.may_map()
+            && self.order == Order::AnyOrder
+            && self.facts.len >= MAPPED_BYTES_MIN
+            && self.facts.kind == SourceKind::File
+            && super::can_be_mapped(self.facts.storage)
     }
 
     fn pool_threads(&self) -> u32 {

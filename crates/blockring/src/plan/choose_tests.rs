@@ -34,6 +34,7 @@ fn system() -> System<'static> {
         libaio: &|| Ok(()),
         tuning: &|| None,
         profile: &BUILT_IN,
+        searches_depth: false,
         cores: 8,
     }
 }
@@ -427,4 +428,31 @@ fn explicit_numbers_stay_and_the_others_make_room() {
     });
     let refused = decide(&long(), &config, (Order::AnyOrder, 0), &system());
     assert!(matches!(refused, Err(ErrorKind::Config(ConfigError::Slab { slots: 9, .. }))));
+}
+
+#[test]
+fn a_better_depth_is_searched_only_with_time_and_free_memory() {
+    let plan = |facts: Facts, config: Config| {
+        let system = System { searches_depth: true, ..system() };
+        decide(&facts, &config, (Order::AnyOrder, 0), &system).expect("a plan").0
+    };
+    let ring = plan(long(), Config::default());
+    assert_eq!((ring.depth, ring.depth_max, ring.slots), (16, 64, 64));
+    let fixed: [fn(&mut Config); 5] = [
+        |config| config.io.queue_depth = Some(16),
+        |config| config.io.slots = Some(16),
+        |config| config.memory.limit_bytes = Some(64 << 20),
+        |config| config.uring.fixed_buffers = true,
+        |config| config.io.in_order = true,
+    ];
+    for fix in fixed {
+        let ring = plan(long(), Config::default().with(fix));
+        assert_eq!((ring.depth, ring.depth_max), (16, 16));
+    }
+    let short = Facts { len: 256 << 20, ..facts() };
+    assert_eq!(plan(short, Config::default()).depth_max, 16);
+}
+
+fn long() -> Facts {
+    Facts { len: 4 << 30, ..facts() }
 }

@@ -33,6 +33,12 @@ impl Chooser<'_> {
                     format!("{}: each read in flight has a thread that waits for it", self.facts.file_system);
                 (EngineKind::Pool, why)
             }
+            None if self.may_map() => (
+                EngineKind::Pread,
+                "no device to wait for: each thread copies a block into its CPU cache, or maps it, \
+                 whichever is faster for the first blocks"
+                    .to_owned(),
+            ),
             None => (
                 EngineKind::Pread,
                 "no device to wait for: each thread copies a block into its CPU cache and consumes it there".to_owned(),

@@ -22,7 +22,8 @@ pub(crate) use self::choose::{RingPlan, Start, with_fallback};
 pub(crate) use self::profile::BUILT_IN;
 use self::stream::{StreamFacts, decide_stream};
 use self::tuning::Tuning;
-use crate::config::{CacheMode, Config, IoPriority, Order, SLOT_ALIGN_BYTES};
+use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order, SLOT_ALIGN_BYTES};
+use crate::engine::copy_or_map::CopyOrMap;
 use crate::engine::{io_uring, libaio};
 use crate::error::{Error, ErrorKind};
 use crate::observe::stats::{Recording, Stats};
@@ -94,6 +95,8 @@ pub struct Plan {
     pub(crate) stop: Option<Stop>,
     pub(crate) io_priority: Option<IoPriority>,
     pub(crate) recording: Arc<Recording>,
+    /// What is known about copying and mapping, if blocks in the page cache may be mapped.
+    pub(crate) copy_or_map: Option<Arc<CopyOrMap>>,
 }
 
 /// The input of a plan.
@@ -126,6 +129,12 @@ pub(crate) struct Files {
     pub(crate) small_flags: i32,
     /// Largest slab of a reader of small files, in bytes.
     pub(crate) small_slab_bytes: u32,
+}
+
+/// Whether files may be mapped without being asked for: not where another machine or process can
+/// change or withdraw them.
+fn can_be_mapped(storage: Storage) -> bool {
+    matches!(storage, Storage::Local | Storage::Memory)
 }
 
 fn cores() -> u32 {
@@ -183,6 +192,7 @@ impl Plan {
             stop: config.io.stop.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),
+            copy_or_map: None,
         };
         let is_pseudo = source.is_pseudo();
         let Some(len) = source.len().filter(|_| !is_pseudo && run.tee.is_none()) else {
@@ -212,6 +222,7 @@ impl Plan {
             libaio: &libaio::usable,
             tuning: &|| run.tuning?(source.device()),
             profile: &BUILT_IN,
+            searches_depth: true,
             cores: cores(),
         };
         let (ring, choices) = decide(&facts, config, (order, run.consumers), &system)?;
@@ -221,7 +232,11 @@ impl Plan {
                 why: format!("it needs a file position of its own: {error}"),
             })?;
         }
-        Ok(make(ring, PlanKind::Extents, choices))
+        let copy_or_map = ring.may_map.then(|| match run.part_of {
+            Some(Plan { copy_or_map: Some(shared), .. }) => Arc::clone(shared),
+            _ => Arc::default(),
+        });
+        Ok(Plan { copy_or_map, ..make(ring, PlanKind::Extents, choices) })
     }
 
     fn stream(
@@ -266,6 +281,7 @@ impl Plan {
             // Measurements of one long file do not apply to many short ones.
             tuning: &|| None,
             profile: &BUILT_IN,
+            searches_depth: false,
             cores: cores(),
         };
         let (mut ring, mut choices) = decide(&facts, config, (Order::AnyOrder, 0), &system)?;
@@ -288,11 +304,14 @@ impl Plan {
         let engine_is_explicit = config.explicit_engine().is_some();
         let is_explicit = engine_is_explicit || config.explicit_cache().is_some();
         let is_uncached = !is_explicit && facts.storage == Storage::Local;
+        let is_layered = facts.file_system == "overlayfs";
+        let may_map =
+            config.may_map() && !is_explicit && !is_layered && can_be_mapped(facts.storage);
         let files = Files {
             is_explicit,
             shape_is_explicit: config.has_explicit_shape(),
             storage: facts.storage,
-            is_layered: facts.file_system == "overlayfs",
+            is_layered,
             is_rotational: facts.is_rotational(),
             bypass_cache: config.io.bypass_cache,
             sector_bytes,
@@ -316,6 +335,7 @@ impl Plan {
             stop: config.io.stop.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),
+            copy_or_map: may_map.then(Arc::default),
         })
     }
 
@@ -356,7 +376,13 @@ impl Plan {
 
     /// Returns the statistics of its runs so far; `None` unless enabled in the [`Config`].
     pub fn stats(&self) -> Option<Stats> {
-        self.recording.stats()
+        let mut stats = self.recording.stats()?;
+        stats.mapped_bytes = match &self.copy_or_map {
+            Some(shared) => shared.mapped_bytes(),
+            None if self.ring.engine == EngineKind::Mmap => stats.bytes,
+            None => 0,
+        };
+        Some(stats)
     }
 }
 

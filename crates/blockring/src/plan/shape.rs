@@ -6,7 +6,7 @@ use super::choose::{
 use super::profile::Profile;
 use super::tuning::Tuning;
 use crate::config::validate::ConfigError;
-use crate::config::{CacheMode, EngineKind, Order, SLOTS_MAX};
+use crate::config::{CacheMode, Config, Consume, EngineKind, HugePages, Order, SLOTS_MAX};
 use crate::error::ErrorKind;
 
 /// Most threads that fill the page cache: they wait for the device.
@@ -21,6 +21,12 @@ const WORKER_BYTES_MIN: u64 = 1 << 20;
 const BOUNDED_DEPTH_MIN: u32 = 4;
 
 pub(super) const NO_ROOM: &str = "the memory limit leaves no room for more";
+
+/// Least bytes to read for which a better queue depth is searched: a comparison of two takes 0.3 GiB.
+const SEARCHED_BYTES_MIN: u64 = 512 << 20;
+
+/// The greatest depth tried, as a multiple of the first.
+const SEARCHED_TIMES: u32 = 4;
 
 impl Chooser<'_> {
     pub(super) fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {
@@ -165,6 +171,47 @@ impl Chooser<'_> {
         self.note("queue-depth", depth.to_string(), depth_why);
         self.note("slots", slots.to_string(), slots_why);
         Ok((depth, slots))
+    }
+
+    /// Returns the greatest depth that a run may try, and at least `depth`: it searches for a better
+    /// one if there is enough to read, and nothing limits or fixes the memory of the slots.
+    pub(super) fn depth_max(
+        &mut self,
+        engine: EngineKind,
+        cache: CacheMode,
+        block_bytes: u32,
+        depth: u32,
+    ) -> u32 {
+        let Config { io, memory, uring, .. } = self.config;
+        let is_free = self.system.searches_depth
+            && io.queue_depth.is_none()
+            && io.slots.is_none()
+            && io.rate_limit.is_none()
+            && io.consume == Consume::Each
+            && memory.limit_bytes.is_none()
+            && memory.huge_pages != HugePages::Hugetlb
+            && !uring.fixed_buffers;
+        let is_searched = is_free
+            && matches!(engine, EngineKind::IoUring | EngineKind::Libaio)
+            && self.order == Order::AnyOrder
+            && self.facts.len >= SEARCHED_BYTES_MIN
+            && self.waits_for_device(cache)
+            && !self.seeks_are_slow();
+        let most = (depth * SEARCHED_TIMES).min(self.config.slots_max(block_bytes) / 2);
+        if !is_searched || most <= depth {
+            return depth;
+        }
+        for choice in &mut self.choices {
+            match choice.what {
+                "queue-depth" => choice.why += "; others are tried, and the fastest is kept",
+                "slots" => {
+                    choice.value = most.to_string();
+                    choice.why = "one for each request in flight, at most".to_owned();
+                }
+                _ => {}
+            }
+        }
+        most
     }
 
     /// Returns the slots of each thread besides the first, in any order.

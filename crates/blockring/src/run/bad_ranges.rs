@@ -108,7 +108,9 @@ pub(super) fn narrow(target: &Target<'_>, error: ErrorKind) -> ErrorKind {
     let ErrorKind::Read { offset, len, precision: Precision::Request, error } = error else {
         return error;
     };
-    if len == 0 || !is_of_place(&error) {
+    // A mapping does not tell why a page of it is missing; a read does.
+    let is_unknown = error.raw_os_error() == Some(libc::EFAULT);
+    if len == 0 || !(is_of_place(&error) || is_unknown) {
         return ErrorKind::read(offset, len, error);
     }
     narrow_with(&mut PreadEngine, target, offset..offset.saturating_add(len), error)
@@ -130,7 +132,7 @@ fn narrow_with(
     };
     let recording = Recording::new(false, None);
     let next = NextPart::new(*target);
-    let context = RunContext { supply: &next, rate_limit: None, stop: None, recording: &recording };
+    let context = RunContext::plain(&next, &recording);
     let (pump, mut ignore) = (pump(&context, engine, &slab, block_bytes), |_: Scanned<'_>| Ok(()));
     let mut search = Search::new(pump, &next, block_bytes, &mut ignore);
     let first = match search.run(Goal::First, failed) {
@@ -166,7 +168,7 @@ fn pump<'s>(
     block_bytes: u32,
 ) -> Pump<'s> {
     let (order, consume, wait) = (Order::InOrder, Consume::Each, Wait::Sleep);
-    let shape = Shape { slots: 1, depth: 1, block_bytes, order, consume, wait };
+    let shape = Shape { slots: 1, depth: 1, depth_max: 1, block_bytes, order, consume, wait };
     Pump::new(context, engine, Some(slab), shape)
 }
 

@@ -138,7 +138,7 @@ fn a_transient_error_and_a_search_without_time_are_reported_as_such() {
     let file = tempfile::tempfile().unwrap();
     let next = NextPart::new(Target { fd: file.as_fd(), flags: 0, align: 512, len: u64::MAX });
     let recording = Recording::new(false, None);
-    let context = RunContext { supply: &next, rate_limit: None, recording: &recording };
+    let context = RunContext::plain(&next, &recording);
     for goal in [Goal::All, Goal::First] {
         let (slab, mut ignore) = (slab(1 << 20).unwrap(), |_: Scanned<'_>| Ok(()));
         let pump = pump(&context, &mut unread, &slab, 1 << 20);
@@ -191,7 +191,7 @@ fn scanned(mut device: &Device<'_>, align: u32) -> (Vec<Range<u64>>, Vec<Range<u
     let target = Target { fd: file.as_fd(), flags: 0, align, len: device.len };
     let next = NextPart::new(target);
     let recording = Recording::new(false, None);
-    let context = RunContext { supply: &next, rate_limit: None, recording: &recording };
+    let context = RunContext::plain(&next, &recording);
     let (len, slab) = (device.len, slab(READ_BYTES_MAX).unwrap());
     let pump = pump(&context, &mut device, &slab, READ_BYTES_MAX);
     let mut search = Search::new(pump, &next, READ_BYTES_MAX, &mut each);

@@ -95,11 +95,12 @@ fn run(case: &Case) -> (Vec<Blocks>, Option<Result<(), ErrorKind>>) {
         Target { fd: std::os::fd::AsFd::as_fd(&null), flags: 0, align: 1, len: case.len as u64 };
     let extents = Extents::new(0..case.len as u64, case.block_bytes);
     let supply = FileSupply { target, extents };
-    let run = RunContext { supply: &supply, rate_limit: None, recording: &recording };
+    let run = RunContext::plain(&supply, &recording);
     let depth = case.depth.min(case.slots);
     let shape = Shape {
         slots: case.slots,
         depth,
+        depth_max: depth,
         block_bytes: case.block_bytes,
         order: Order::InOrder,
         consume: Consume::Each,

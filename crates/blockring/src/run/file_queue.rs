@@ -435,7 +435,10 @@ impl QueueReader<'_> {
     ) -> Result<(), ErrorKind> {
         let (blocks, slots) = (queue.block_bytes, self.ring.block_bytes);
         assert!(blocks <= slots, "a queue of blocks of {blocks} bytes for a reader of {slots}");
-        let context = self.plan.context(queue);
+        let mut context = self.plan.context(queue);
+        if queue.kind != ReaderKind::Cached {
+            context.copy_or_map = None;
+        }
         queue.state().is_dry = false;
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
@@ -518,6 +521,11 @@ where
         // SAFETY: the pump delivers the block until this returns.
         let block = unsafe { raw.block() };
         match (self.block)(&active.state, block) {
+            // Noticed here, before the file is reported as read.
+            Ok(()) if raw.is_damaged() => {
+                self.fail(extent, &active, ErrorKind::damaged(extent));
+                return Ok(Delivered::Damaged);
+            }
             Ok(()) => self.finish_part(extent.index, &active, extent.len.into()),
             Err(error) => self.fail(extent, &active, ErrorKind::Consumer(error)),
         }

@@ -312,7 +312,11 @@ impl Plan {
             }
             _ => Box::new(FileSupply { target, extents }),
         };
-        let context = self.context(&*supply);
+        let mut context = self.context(&*supply);
+        if is_list {
+            // Extents far from each other would map a window each.
+            context.copy_or_map = None;
+        }
         let _advice = match is_list {
             true => (ring.cache == CacheMode::Buffered).then(|| AdviceGuard::random(fd)),
             false => ring.advise.then(|| AdviceGuard::sequential(fd)),
@@ -342,7 +346,8 @@ impl Plan {
 
     fn context<'a>(&'a self, supply: &'a dyn Supply) -> RunContext<'a> {
         let (rate_limit, stop) = (self.rate_limit.as_ref(), self.stop.as_ref());
-        RunContext { supply, rate_limit, stop, recording: &self.recording }
+        let (recording, copy_or_map) = (&*self.recording, self.copy_or_map.as_ref());
+        RunContext { supply, rate_limit, stop, recording, copy_or_map }
     }
 
     /// Creates a reader for this thread.

@@ -31,13 +31,14 @@ impl Reader {
             false => Some(Slab::new(slots, ring.block_bytes, ring.pages(slots))?),
         };
         let setup = Setup {
-            depth,
+            depth: ring.depth_max.min(slots),
             slots,
             slab: slab.as_ref().map(Slab::as_iovec),
             file: context.supply.sole_fd(),
             wakes,
             pool_threads: ring.pool_threads,
             uring: ring.uring,
+            copy_or_map: context.copy_or_map,
         };
         let engine = engine::build(ring.engine, &setup)
             .map_err(|why| ErrorKind::Engine { engine: ring.engine, why })?;
@@ -61,6 +62,7 @@ impl Reader {
         let shape = Shape {
             slots: *slots,
             depth: *depth,
+            depth_max: ring.depth_max.min(*slots),
             block_bytes: ring.block_bytes,
             order,
             consume: ring.consume,

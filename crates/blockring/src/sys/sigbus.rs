@@ -87,9 +87,9 @@ impl Window {
         Err(io::Error::other(format!("{WINDOWS_MAX} windows are mapped at once: use fewer slots")))
     }
 
-    /// Whether any page of the window was missing when it was touched.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        WINDOWS[self.0].poisoned.load(Ordering::Acquire)
+    /// Becomes true when a page of the window is missing as it is touched.
+    pub(crate) fn poisoned(&self) -> &'static AtomicBool {
+        &WINDOWS[self.0].poisoned
     }
 }
 

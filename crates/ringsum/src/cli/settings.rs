@@ -49,11 +49,17 @@ impl Settings {
     /// If the options are out of range, or do not fit in the memory limit.
     pub(crate) fn of(args: &Args) -> Result<Settings, SettingsError> {
         let mut config = args.config();
-        if config.io.engine == Some(EngineKind::Mmap) {
+        if !args.no_mmap {
             #[expect(unsafe_code)]
             // SAFETY: bytes that change while hashed give a wrong digest, which is not printed.
-            let allowed = unsafe { AllowMmap::new() }.map_err(SettingsError::Mmap)?;
-            config = config.mmap(allowed);
+            let allowed = unsafe { AllowMmap::new() };
+            match allowed {
+                Ok(allowed) => config = config.allow_mmap(allowed),
+                Err(error) if config.io.engine == Some(EngineKind::Mmap) => {
+                    return Err(SettingsError::Mmap(error));
+                }
+                Err(_) => {}
+            }
         }
         let io = &mut config.io;
         io.threads_max = io.threads_max.or_else(|| {

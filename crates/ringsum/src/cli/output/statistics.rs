@@ -136,6 +136,7 @@ impl Report<'_> {
             ("requests", stats.requests.into()),
             ("short_reads", stats.short_reads.into()),
             ("retries", stats.retries.into()),
+            ("mapped_bytes", stats.mapped_bytes.into()),
             ("in_flight", Value::Object(in_flight)),
             ("latency_ns", latency.into()),
             ("device_wait_ns", nanos(stats.device_wait)),
@@ -185,6 +186,10 @@ impl Report<'_> {
         line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s, {cpu} CPU time", stats.bytes));
         let Stats { requests, short_reads, retries, threads, .. } = stats;
         line("requests", format!("{requests} ({short_reads} short reads, {retries} retries)"));
+        if stats.mapped_bytes > 0 {
+            let part = stats.mapped_bytes as f64 / stats.bytes.max(1) as f64 * 100.0;
+            line("mapped", format!("{part:.0} % of the bytes (the others were copied)"));
+        }
         if let Some(latency) = stats.latency() {
             let quantiles = [
                 ("p50", latency.p50),
