@@ -1,5 +1,6 @@
 """Lost workers cost only what they had not finished."""
 
+import contextlib
 import os
 import random
 import signal
@@ -20,7 +21,7 @@ MIB = 1 << 20
 PARTS = 64
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def own_cluster():
     """A cluster that a test may damage."""
     from distributed import Client, LocalCluster
@@ -31,11 +32,11 @@ def own_cluster():
         ) as cluster,
         Client(cluster) as client,
     ):
-        yield cluster, client
+        client.wait_for_workers(2, timeout=60)
+        yield client
 
 
-def test_killed_workers(own_cluster, tmp_path, data, digest_of):
-    cluster, client = own_cluster
+def test_killed_workers(tmp_path, data, digest_of):
     path = tmp_path / "a"
     content = data(MIB) * PARTS
     path.write_bytes(content)
@@ -43,25 +44,31 @@ def test_killed_workers(own_cluster, tmp_path, data, digest_of):
     chance = random.Random(1)
     lost = 0
     for _ in range(5):
-        client.wait_for_workers(2, timeout=60)
-        pids = list(client.run(os.getpid).values())
-        retries = []
-        killed = []
+        # (A new one each: Dask does not restart a worker that is killed while it starts.)
+        with own_cluster() as client:
+            pids = list(client.run(os.getpid).values())
+            retries = []
+            killed = []
 
-        def kill(progress, pids=pids, killed=killed, at=chance.randrange(PARTS - 16) * MIB):
-            if progress.bytes_done >= at and not killed:
-                killed.append(chance.choice(pids))
-                os.kill(killed[0], signal.SIGKILL)
+            def kill(progress, pids=pids, killed=killed, at=chance.randrange(PARTS - 16) * MIB):
+                if progress.bytes_done >= at and not killed:
+                    killed.append(chance.choice(pids))
+                    os.kill(killed[0], signal.SIGKILL)
 
-        (result,) = hash_urls(
-            client, path, part_size=MIB, progress=kill, on_retry=retries.append, max_outstanding=8
-        )
-        assert killed
-        assert result.digest.hexdigest() == expected
-        # One thread, and one task that waits for it; a reply that was not gathered yet.
-        assert len(retries) <= 4
-        assert result.retries == len(retries)
-        lost += len(retries)
+            (result,) = hash_urls(
+                client,
+                path,
+                part_size=MIB,
+                progress=kill,
+                on_retry=retries.append,
+                max_outstanding=8,
+            )
+            assert killed
+            assert result.digest.hexdigest() == expected
+            # One thread, and one task that waits for it; a reply that was not gathered yet.
+            assert len(retries) <= 4
+            assert result.retries == len(retries)
+            lost += len(retries)
     assert lost, "no kill hit a task"
 
 
