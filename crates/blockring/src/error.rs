@@ -131,6 +131,9 @@ pub enum ErrorKind {
         /// The kernel's error.
         error: io::Error,
     },
+    /// [`Io::stop`](crate::Io::stop) was requested.
+    #[error("stopped before it was read completely")]
+    Stopped,
     /// The consumer stopped the run.
     #[error("{0}")]
     Consumer(BoxError),

@@ -80,6 +80,7 @@ mod plan;
 mod rate_limit;
 mod run;
 mod source;
+mod stop;
 mod sys;
 
 pub use self::{
@@ -106,6 +107,7 @@ pub use self::{
         threads::Block,
     },
     source::{Source, SourceKind, fingerprint::Fingerprint},
+    stop::Stop,
     sys::priority::IoPriority,
 };
 

@@ -10,6 +10,7 @@ pub(crate) mod validate;
 use std::fmt;
 
 use crate::rate_limit::RateLimit;
+use crate::stop::Stop;
 pub(crate) use crate::sys::priority::IoPriority;
 use crate::sys::sigbus;
 
@@ -233,6 +234,8 @@ pub struct Io {
     pub rate_limit: Option<RateLimit>,
     /// The priority of reads in the device's queue.
     pub priority: Option<IoPriority>,
+    /// Ends every run that shares it, once it is requested.
+    pub stop: Option<Stop>,
     /// Whether a measured setting ([`RunOptions::tuning`](crate::RunOptions::tuning)) may apply.
     /// Default: true.
     pub tuned: bool,
@@ -255,6 +258,7 @@ impl Default for Io {
             consume: Consume::default(),
             rate_limit: None,
             priority: None,
+            stop: None,
             tuned: true,
         }
     }

@@ -20,6 +20,7 @@ use crate::engine::{Completion, Engine, Read};
 use crate::error::ErrorKind;
 use crate::observe::stats::{ReadOutcome, Recorder, Recording, StartTime, WaitFor};
 use crate::rate_limit::RateLimit;
+use crate::stop::Stop;
 
 /// How long to wait for requests in flight when a run is abandoned. After that their memory is
 /// leaked, because a dead NFS or FUSE server may never answer.
@@ -34,15 +35,20 @@ const FLUSH_BYTES: u32 = 256 << 10;
 pub(crate) struct RunContext<'a> {
     pub(crate) supply: &'a dyn Supply,
     pub(crate) rate_limit: Option<&'a RateLimit>,
+    pub(crate) stop: Option<&'a Stop>,
     pub(crate) recording: &'a Recording,
     /// Of runs over what is in the page cache, if files may be mapped.
     pub(crate) copy_or_map: Option<&'a Arc<CopyOrMap>>,
 }
 
 impl<'a> RunContext<'a> {
-    /// Without a limit and without mappings.
+    /// Without a limit, a stop and mappings.
     pub(crate) fn plain(supply: &'a dyn Supply, recording: &'a Recording) -> RunContext<'a> {
-        RunContext { supply, rate_limit: None, recording, copy_or_map: None }
+        RunContext { supply, rate_limit: None, stop: None, recording, copy_or_map: None }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(Stop::is_stopped)
     }
 }
 
@@ -205,6 +211,9 @@ impl<'a> Pump<'a> {
     pub(crate) fn run(&mut self, sink: &mut dyn Sink) -> Result<(), ErrorKind> {
         self.consumes_inline = sink.consumes_inline();
         loop {
+            if self.context.is_stopped() {
+                return Err(ErrorKind::Stopped);
+            }
             self.take_returned(sink)?;
             if self.consume == Consume::Each || !self.ring.can_deliver() {
                 self.request()?;
@@ -282,7 +291,8 @@ impl<'a> Pump<'a> {
     }
 
     /// Whether the rate limit allows the next read. Waits if there is nothing else to do; otherwise
-    /// the caller continues and asks again.
+    /// the caller continues and asks again. (After a stop it does not wait: the next turn of the
+    /// loop ends the run.)
     fn may_read(&mut self) -> bool {
         let Some(limit) = self.context.rate_limit else { return true };
         let is_busy = self.ring.in_flight() > 0 || self.ring.can_deliver() || self.ring.held() > 0;
@@ -290,7 +300,7 @@ impl<'a> Pump<'a> {
             if is_busy {
                 return false;
             }
-            if self.context.supply.left() == 0 {
+            if self.context.supply.left() == 0 || self.context.is_stopped() {
                 break;
             }
             let start = self.recorder.start();

@@ -7,7 +7,7 @@ pub(crate) mod tee;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
 use crate::sys;
@@ -60,6 +60,16 @@ fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
     match poll(&mut [PollFd::from_borrowed_fd(fd, events)], None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits until a read of `fd` would not block, but not longer than `patience`. Returns whether it is
+/// ready.
+fn is_ready(fd: BorrowedFd<'_>, patience: &Timespec) -> io::Result<bool> {
+    match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(patience)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::fs::{SeekFrom, seek};
 
+use super::is_ready;
 use super::packets::PacketReader;
 use super::tee::Tee;
 use crate::core::extents::{Extents, IndexedExtent};
@@ -21,6 +23,7 @@ use crate::core::supply::{Claim, FreeSlot, Supply};
 use crate::error::ErrorKind;
 use crate::lock;
 use crate::observe::stats::{ReadOutcome, WaitFor};
+use crate::stop::Stop;
 use crate::sys;
 
 /// If this many blocks in a row are each filled by one read, the writer is ahead. (4 MiB with the
@@ -33,6 +36,9 @@ const AHEAD_BLOCKS: u32 = 16;
 /// idle (nine tenths of the time).
 const IDLE_PROCESSORS_MIN: f64 = 0.75;
 const IDLE_TIME_MIN: Duration = Duration::from_millis(80);
+
+/// How often a wait for bytes looks for a stop.
+const STOP_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// How a stream is read.
 pub(crate) enum Stream<'t> {
@@ -61,6 +67,8 @@ pub(crate) struct StreamSupply<'t> {
     /// Number of threads that may still join.
     helpers_left: AtomicU32,
     needs_help: AtomicBool,
+    /// Ends a wait for bytes.
+    stop: Option<&'t Stop>,
 }
 
 /// State of the thread that is reading.
@@ -87,6 +95,7 @@ impl<'t> StreamSupply<'t> {
         extents: Extents,
         full_bytes: u32,
         helpers: u32,
+        stop: Option<&'t Stop>,
     ) -> StreamSupply<'t> {
         let reader = SharedReader {
             extents,
@@ -104,6 +113,7 @@ impl<'t> StreamSupply<'t> {
             is_stopped: AtomicBool::new(false),
             helpers_left: AtomicU32::new(helpers),
             needs_help: AtomicBool::new(false),
+            stop,
         }
     }
 
@@ -141,6 +151,9 @@ impl<'t> StreamSupply<'t> {
             };
             slot.recorder.requested(slot.number, 1);
             let start = slot.recorder.start();
+            if let Some(stop) = self.stop {
+                reader.wait_for_bytes(self.fd, stop)?;
+            }
             let read = reader.read(self.fd, part.offset, buffer)?;
             if slot.consumes_inline {
                 slot.recorder.waited(WaitFor::Read, start);
@@ -161,6 +174,19 @@ impl<'t> StreamSupply<'t> {
 }
 
 impl SharedReader<'_> {
+    /// Waits until a read would not block, or until a stop: a blocked read could not be stopped.
+    fn wait_for_bytes(&self, fd: BorrowedFd<'_>, stop: &Stop) -> Result<(), ErrorKind> {
+        if self.packets.has_kept() {
+            return Ok(());
+        }
+        while !stop.is_stopped() {
+            if is_ready(fd, &STOP_TICK).map_err(ErrorKind::Wait)? {
+                return Ok(());
+            }
+        }
+        Err(ErrorKind::Stopped)
+    }
+
     /// Reads at most once. The outer error is the tee's, the inner one the stream's.
     fn read(
         &mut self,

@@ -36,6 +36,7 @@ use crate::source::file_system::{Storage, file_system_block_bytes};
 use crate::source::holes::{whole_blocks, without};
 use crate::source::residency::resident_of;
 use crate::source::{Source, SourceKind};
+use crate::stop::Stop;
 use crate::sys;
 
 /// Least amount that a read of a pipe must return for the writer to count as ahead, in bytes: a
@@ -108,6 +109,7 @@ pub struct Plan {
     /// many only where the file system may misreport lengths, because it costs a system call for each.
     pub(crate) probes_end: bool,
     pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) stop: Option<Stop>,
     pub(crate) io_priority: Option<IoPriority>,
     pub(crate) recording: Arc<Recording>,
     /// What is known about copying and mapping, if blocks in the page cache may be mapped.
@@ -206,6 +208,7 @@ impl Plan {
             engine_is_explicit: config.explicit_engine().is_some(),
             probes_end: source.kind() == SourceKind::File,
             rate_limit: config.io.rate_limit.clone(),
+            stop: config.io.stop.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),
             copy_or_map: None,
@@ -360,6 +363,7 @@ impl Plan {
             engine_is_explicit,
             probes_end: samples[0].may_misreport_length(),
             rate_limit: config.io.rate_limit.clone(),
+            stop: config.io.stop.clone(),
             io_priority: config.io.priority,
             recording: recording(config, run),
             copy_or_map: may_map.then(Arc::default),

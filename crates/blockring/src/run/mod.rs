@@ -370,7 +370,8 @@ impl Plan {
         let target = opened.target(ring);
         let stream_supply = |kind, extents, full_bytes| {
             let helpers = if ring.start == Start::WhenBehind { ring.workers } else { 0 };
-            StreamSupply::new(fd, kind, extents, full_bytes, helpers)
+            let stop = self.stop.as_ref();
+            StreamSupply::new(fd, kind, extents, full_bytes, helpers, stop)
         };
         let supply: Box<dyn Supply + '_> = match self.kind {
             PlanKind::Stream { full_bytes } => {
@@ -419,9 +420,9 @@ impl Plan {
     }
 
     fn context<'a>(&'a self, supply: &'a dyn Supply) -> RunContext<'a> {
-        let (rate_limit, recording) = (self.rate_limit.as_ref(), &*self.recording);
-        let copy_or_map = self.copy_or_map.as_ref();
-        RunContext { supply, rate_limit, recording, copy_or_map }
+        let (rate_limit, stop) = (self.rate_limit.as_ref(), self.stop.as_ref());
+        let (recording, copy_or_map) = (&*self.recording, self.copy_or_map.as_ref());
+        RunContext { supply, rate_limit, stop, recording, copy_or_map }
     }
 
     /// Creates a reader for this thread.

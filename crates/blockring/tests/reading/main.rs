@@ -5,6 +5,7 @@ mod batches;
 mod broadcast;
 mod copy_or_map;
 mod file_queue;
+mod stopping;
 mod streams;
 
 use std::collections::{BTreeSet, HashSet};
