@@ -27,6 +27,9 @@ const STOPPED: u64 = u64::MAX / 2;
 enum Layout {
     /// A range, in blocks of this many bytes.
     Range(Range<u64>, u32),
+    /// The blocks of several ranges of one range, which starts here; each with the number of blocks
+    /// before it.
+    Ranges { parts: Vec<(u64, Range<u64>)>, origin: u64, block_bytes: u32 },
     /// One by one.
     List(Vec<IndexedExtent>),
 }
@@ -41,12 +44,37 @@ impl Extents {
         Extents { layout: Layout::List(list), next: AtomicU64::new(0) }
     }
 
+    /// Creates extents that are the blocks in `ranges`, of all the blocks from `origin` on. The
+    /// ranges are sorted, and start at blocks.
+    pub(crate) fn of_ranges(
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        origin: u64,
+        block_bytes: u32,
+    ) -> Extents {
+        let mut before = 0;
+        let parts = ranges.into_iter().map(|range| {
+            let blocks = (range.end - range.start).div_ceil(block_bytes.into());
+            let part = (before, range);
+            before += blocks;
+            part
+        });
+        let layout = Layout::Ranges { parts: parts.collect(), origin, block_bytes };
+        Extents { layout, next: AtomicU64::new(0) }
+    }
+
     /// Assigns the next extent; `None` if there is none left, or after [`stop`](Extents::stop).
     pub(crate) fn claim(&self) -> Option<IndexedExtent> {
         // One counter for all threads, so that the device sees one ascending sequence.
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         match &self.layout {
             Layout::Range(range, block_bytes) => block(range, *block_bytes, index),
+            Layout::Ranges { parts, origin, block_bytes } => {
+                let place = parts.partition_point(|(before, _)| *before <= index);
+                let (before, range) = parts.get(place.checked_sub(1)?)?;
+                let found = block(range, *block_bytes, index - before)?;
+                let index = (found.offset - origin) / u64::from(*block_bytes);
+                Some(IndexedExtent { index, ..found })
+            }
             Layout::List(list) => list.get(usize::try_from(index).unwrap_or(usize::MAX)).copied(),
         }
     }
@@ -66,6 +94,11 @@ impl Extents {
         let all = match &self.layout {
             Layout::Range(range, block_bytes) => {
                 (range.end - range.start).div_ceil((*block_bytes).into())
+            }
+            Layout::Ranges { parts, block_bytes, .. } => {
+                parts.last().map_or(0, |(before, range)| {
+                    before + (range.end - range.start).div_ceil((*block_bytes).into())
+                })
             }
             Layout::List(list) => list.len() as u64,
         };
@@ -94,6 +127,19 @@ mod tests {
         let expected = expected.map(|(index, offset, len)| IndexedExtent { index, offset, len });
         assert_eq!(all, expected);
         assert_eq!((extents.left(), extents.claim()), (0, None));
+    }
+
+    #[test]
+    fn ranges_have_the_indexes_of_their_blocks() {
+        let extents = Extents::of_ranges([100..130, 150..155, 170..175], 100, 10);
+        assert_eq!(extents.left(), 5);
+        let all: Vec<_> = std::iter::from_fn(|| extents.claim()).collect();
+        let expected = [(0, 100, 10), (1, 110, 10), (2, 120, 10), (5, 150, 5), (7, 170, 5)];
+        let expected = expected.map(|(index, offset, len)| IndexedExtent { index, offset, len });
+        assert_eq!(all, expected);
+        assert_eq!((extents.left(), extents.claim()), (0, None));
+        let none = Extents::of_ranges([], 0, 10);
+        assert_eq!((none.left(), none.claim()), (0, None));
     }
 
     #[test]

@@ -157,8 +157,10 @@ pub(crate) struct Pump<'a> {
 
 /// The read of a slot: in progress, or finished.
 struct ActiveRead<'a> {
-    /// `None` if the supply has already read it.
+    /// `None` if the supply has already read it, or it is zeros.
     target: Option<Target<'a>>,
+    /// The content, if it is not in the slot.
+    zeros: Option<*const u8>,
     request: Request,
     failed: Option<ErrorKind>,
     /// When the block was passed to the consumer; never, if the read failed.
@@ -255,23 +257,25 @@ impl<'a> Pump<'a> {
             let recorder = &mut self.recorder;
             let mut slot = FreeSlot { number, memory, consumes_inline, recorder };
             let Some(claim) = self.context.supply.claim(&mut slot)? else { break };
-            let (extent, target) = match claim {
-                Claim::Read(extent, target) => (extent, Some(target)),
-                Claim::Filled(extent) => (extent, None),
+            let (extent, target, zeros) = match claim {
+                Claim::Read(extent, target) => (extent, Some(target), None),
+                Claim::Filled(extent) => (extent, None, None),
+                Claim::Zeros(extent, zeros) => (extent, None, Some(zeros)),
             };
-            if let Some(limit) = self.context.rate_limit {
+            if let (Some(limit), None) = (self.context.rate_limit, zeros) {
                 limit.charge(extent.len.into());
             }
             let slot = self.ring.request().expect("a slot is free");
             debug_assert_eq!(slot, number);
             let (request, delivered) = (Request::new(extent), StartTime::default());
             self.reads[slot as usize] =
-                Some(ActiveRead { target, request, failed: None, delivered });
+                Some(ActiveRead { target, zeros, request, failed: None, delivered });
             let is_over = match target {
                 Some(target) => self.submit(slot, &target),
                 None => {
                     self.ring.complete(slot);
-                    true
+                    // (Zeros take no time: further reads are requested before them.)
+                    zeros.is_none()
                 }
             };
             if is_over {
@@ -396,10 +400,11 @@ impl<'a> Pump<'a> {
             sink.failed(extent, error)?;
             return self.free(slot);
         }
-        let bytes = match (self.engine.block(slot), self.slab) {
-            (Some(bytes), _) => bytes,
-            (None, Some(slab)) => slab.slot(slot),
-            (None, None) => std::ptr::null(),
+        let bytes = match (read.zeros, self.engine.block(slot), self.slab) {
+            (Some(zeros), _, _) => zeros,
+            (None, Some(bytes), _) => bytes,
+            (None, None, Some(slab)) => slab.slot(slot),
+            (None, None, None) => std::ptr::null(),
         };
         let damage = self.engine.damage(slot);
         let with_device = self.ring.in_flight() - self.queued;

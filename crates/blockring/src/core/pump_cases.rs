@@ -4,13 +4,14 @@
 //! `pump_tests.rs` makes them from seeds, `schedule` from the decisions of a fuzzer.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use super::*;
 use crate::config::HugePages;
 use crate::core::extents::Extents;
-use crate::core::supply::FileSupply;
+use crate::core::supply::{FileSupply, Zeros};
 use crate::engine::fake::{Chance, FakeEngine, Faults, Seen};
 use crate::error::Change;
 
@@ -34,6 +35,8 @@ pub(super) struct Case {
     pub(super) holds: usize,
     /// The consumer fails, or panics, at this block.
     pub(super) stops_at: Option<(u64, bool)>,
+    /// Ranges that are zeros and not read.
+    pub(super) holes: Vec<Range<u64>>,
 }
 
 impl Default for Case {
@@ -53,6 +56,7 @@ impl Default for Case {
             faults: Faults::default(),
             holds: 0,
             stops_at: None,
+            holes: Vec::new(),
         }
     }
 }
@@ -135,7 +139,8 @@ pub(super) fn run_and_see(case: &Case) -> (Outcome, u32) {
         len: case.len as u64,
     };
     let extents = Extents::new(0..case.len as u64, case.block_bytes);
-    let supply = FileSupply { target, extents };
+    let zeros = vec![0; case.block_bytes as usize];
+    let supply = FileSupply { target, extents, zeros: Zeros { holes: &case.holes, bytes: &zeros } };
     let context = RunContext::plain(&supply, &recording);
     let depth = case.depth.min(case.slots);
     let shape = Shape {
@@ -203,7 +208,10 @@ pub(super) fn check_blocks(case: &Case, got: &[(u64, Vec<u8>)], complete: bool) 
     for (offset, bytes) in got {
         let len = (case.len as u64 - offset).min(case.block_bytes.into());
         assert_eq!(bytes.len() as u64, len);
-        let whole = bytes.iter().zip(*offset..).all(|(&byte, at)| byte == (at % 251) as u8);
+        let end = offset + len;
+        let is_hole = case.holes.iter().any(|hole| hole.start <= *offset && end <= hole.end);
+        let expected = |at| if is_hole { 0 } else { (at % 251) as u8 };
+        let whole = bytes.iter().zip(*offset..).all(|(&byte, at)| byte == expected(at));
         assert!(whole, "wrong bytes at {offset}");
     }
 }
@@ -288,5 +296,6 @@ fn of_bytes(shape: &[u8; SHAPE_BYTES], chance: Chance) -> Case {
         },
         holds: usize::from(holds) % slots as usize,
         stops_at: switch(kinds, 5).then(|| (block(stop), switch(kinds, 6))),
+        holes: Vec::new(),
     }
 }

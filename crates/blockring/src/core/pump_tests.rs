@@ -68,6 +68,28 @@ proptest! {
         check_blocks(&case, &got, true);
     }
 
+    /// (Content that is not zero shows what is read and what is not.)
+    #[test]
+    fn blocks_in_holes_are_zeros_and_not_read(
+        mut case in cases(),
+        cuts in prop::collection::btree_set(0..60_000_u64, 0..12),
+    ) {
+        let cuts: Vec<_> = cuts.into_iter().collect();
+        case.holes = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
+        let (got, result) = run(&case);
+        prop_assert!(matches!(result, Some(Ok(()))), "{result:?}");
+        check_blocks(&case, &got, true);
+        let is_hole = |offset: u64, len: usize| {
+            let end = offset + len as u64;
+            case.holes.iter().any(|hole| hole.start <= offset && end <= hole.end)
+        };
+        let zeros = got.iter().find(|(offset, bytes)| is_hole(*offset, bytes.len()));
+        if let Some((offset, _)) = zeros {
+            case.faults.bad_byte = Some(*offset);
+            prop_assert!(matches!(run(&case).1, Some(Ok(()))), "a hole was read");
+        }
+    }
+
     #[test]
     fn a_bad_byte_fails_the_run_at_its_place(mut case in cases(), at in any::<prop::sample::Index>()) {
         let bad = at.index(case.len) as u64;

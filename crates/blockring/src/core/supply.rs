@@ -1,5 +1,6 @@
 //! The contract of a supply, which decides what to read next, and the supply for one file.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use super::extents::{Extents, IndexedExtent};
@@ -25,6 +26,8 @@ pub(crate) enum Claim<'a> {
     Read(IndexedExtent, Target<'a>),
     /// An extent that the supply has already read into the slot.
     Filled(IndexedExtent),
+    /// An extent in a hole, whose zeros are here.
+    Zeros(IndexedExtent, *const u8),
 }
 
 /// The slot that a claim is for.
@@ -69,11 +72,34 @@ pub(crate) trait Supply: Sync {
 pub(crate) struct FileSupply<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) extents: Extents,
+    pub(crate) zeros: Zeros<'a>,
+}
+
+/// The holes of a file, and what they hold.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Zeros<'a> {
+    /// Sorted.
+    pub(crate) holes: &'a [Range<u64>],
+    /// As many zeros as a block has, unless holes are to be read.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Zeros<'_> {
+    /// Returns the zeros of an extent that lies in a hole.
+    fn of(&self, extent: IndexedExtent) -> Option<*const u8> {
+        let end = extent.offset + u64::from(extent.len);
+        let place = self.holes.partition_point(|hole| hole.end < end);
+        let is_hole = self.holes.get(place)?.start <= extent.offset;
+        (is_hole && self.bytes.len() >= extent.len as usize).then_some(self.bytes.as_ptr())
+    }
 }
 
 impl Supply for FileSupply<'_> {
     fn claim(&self, _: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
-        Ok(self.extents.claim().map(|extent| Claim::Read(extent, self.target)))
+        Ok(self.extents.claim().map(|extent| match self.zeros.of(extent) {
+            Some(zeros) => Claim::Zeros(extent, zeros),
+            None => Claim::Read(extent, self.target),
+        }))
     }
 
     fn stop(&self) {

@@ -18,8 +18,10 @@ use crate::lock;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Bytes passed to consumers.
+    /// Bytes that were read and passed to consumers.
     pub bytes: u64,
+    /// Bytes of holes, which were not read.
+    pub hole_bytes: u64,
     /// Time from the start of the run to its end.
     pub wall: Duration,
     /// Processor time of the whole process during the run, including the kernel and other threads.
@@ -77,6 +79,7 @@ pub struct Latency {
 impl AddAssign<&Stats> for Stats {
     fn add_assign(&mut self, other: &Stats) {
         self.bytes += other.bytes;
+        self.hole_bytes += other.hole_bytes;
         self.wall += other.wall;
         self.cpu += other.cpu;
         self.threads = self.threads.max(other.threads);
@@ -214,6 +217,15 @@ impl Recording {
         }
         runs.active += 1;
         RunGuard(Some((self, name.to_string_lossy().into_owned(), Instant::now())))
+    }
+
+    /// Records holes that were not read, and how many of their bytes were counted as read, because
+    /// zeros were passed to consumers.
+    pub(crate) fn add_holes(&self, bytes: u64, counted: u64) {
+        if let Some(mut stats) = self.lock() {
+            stats.hole_bytes += bytes;
+            stats.bytes = stats.bytes.saturating_sub(counted);
+        }
     }
 
     /// Returns the statistics so far; `None` if they are not collected.

@@ -33,6 +33,8 @@ use crate::pipe::tee::Tee;
 use crate::rate_limit::RateLimit;
 use crate::source::facts::{self, Facts};
 use crate::source::file_system::{Storage, file_system_block_bytes};
+use crate::source::holes::{whole_blocks, without};
+use crate::source::residency::resident_of;
 use crate::source::{Source, SourceKind};
 use crate::stop::Stop;
 use crate::sys;
@@ -46,6 +48,9 @@ const ONE_READ_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
 
 /// Largest slab of a reader of small files, in bytes: one huge page.
 const SMALL_SLAB_BYTES: u32 = 2 << 20;
+
+/// Shortest hole that is looked for, in bytes: none is shorter than a block.
+const HOLE_BYTES_MIN: u64 = 64 << 10;
 
 /// See [`RunOptions::tuning`].
 type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
@@ -77,6 +82,14 @@ pub struct RunOptions<'a> {
     pub tee: Option<&'a Tee>,
     /// The plan to whose statistics and trace this one adds, instead of its own.
     pub part_of: Option<&'a Plan>,
+    /// Do not read the holes of a long file: [`Plan::data_blocks`] leaves them out, the others pass
+    /// zeros to their consumers. Default: false. Holes are looked for on ext4, XFS, btrfs and tmpfs,
+    /// which report them exactly, unless a range is read, the engine reads one block after another
+    /// or nothing, or the page cache is bypassed. A hole that is filled meanwhile is a change of
+    /// the file.
+    pub skip_holes: bool,
+    /// Ranges that [`Plan::data_blocks`] leaves out, sorted, each of whole blocks.
+    pub skip: &'a [Range<u64>],
 }
 
 /// How a source, or the files of a device, will be read, and why.
@@ -86,6 +99,10 @@ pub struct Plan {
     pub(crate) kind: PlanKind,
     order: Order,
     pub(crate) range: Option<Range<u64>>,
+    /// Holes that are not read: whole blocks, sorted.
+    pub(crate) holes: Vec<Range<u64>>,
+    /// See [`RunOptions::skip`].
+    pub(crate) skip: Vec<Range<u64>>,
     choices: Vec<Choice>,
     pub(crate) engine_is_explicit: bool,
     /// Whether one more read checks that the file ends where its length says: always for a single file; of
@@ -180,11 +197,13 @@ impl Plan {
     ) -> Result<Plan, ErrorKind> {
         config.validate()?;
         let order = if config.io.in_order { Order::InOrder } else { run.order };
-        let make = |ring, kind, choices| Plan {
+        let make = |ring, kind, holes, choices| Plan {
             ring,
             kind,
             order,
             range: run.range.clone(),
+            holes,
+            skip: run.skip.to_vec(),
             choices,
             engine_is_explicit: config.explicit_engine().is_some(),
             probes_end: source.kind() == SourceKind::File,
@@ -197,7 +216,7 @@ impl Plan {
         let is_pseudo = source.is_pseudo();
         let Some(len) = source.len().filter(|_| !is_pseudo && run.tee.is_none()) else {
             let (kind, ring, choices) = Plan::stream(source, config, run, order, is_pseudo)?;
-            return Ok(make(ring, kind, choices));
+            return Ok(make(ring, kind, Vec::new(), choices));
         };
         let range = run.range.clone().unwrap_or(source.start()..len);
         let left = range.end.min(len).saturating_sub(range.start);
@@ -208,9 +227,16 @@ impl Plan {
             let value = "one pread".to_owned();
             let why = format!("{left} bytes fit in one block: no ring or threads are needed");
             let choice = Choice { what: "engine", value, why };
-            return Ok(make(ring, PlanKind::Extents, vec![choice]));
+            return Ok(make(ring, PlanKind::Extents, Vec::new(), vec![choice]));
         }
+        let holes = match run.skip_holes && run.range.is_none() && may_skip_holes(config) {
+            true => source.holes(HOLE_BYTES_MIN),
+            false => Vec::new(),
+        };
         let mut facts = Facts::of(source, len, config);
+        if !holes.is_empty() {
+            facts.resident = resident_of(source.file(), &without(0..len, &holes));
+        }
         if let (Ok(align), Some(range)) = (&facts.direct, &run.range)
             && !range.start.is_multiple_of((*align).into())
         {
@@ -225,7 +251,10 @@ impl Plan {
             searches_depth: true,
             cores: cores(),
         };
-        let (ring, choices) = decide(&facts, config, (order, run.consumers), &system)?;
+        let (ring, mut choices) = decide(&facts, config, (order, run.consumers), &system)?;
+        let holes = whole_blocks(&holes, run.skip, len, ring.block_bytes.into());
+        let holes = if ring.engine.is_sequential() { Vec::new() } else { holes };
+        choices.extend(describe_holes(&holes, facts.file_system));
         if ring.engine.is_sequential() {
             source.reopen().map_err(|error| ErrorKind::Engine {
                 engine: ring.engine,
@@ -236,7 +265,7 @@ impl Plan {
             Some(Plan { copy_or_map: Some(shared), .. }) => Arc::clone(shared),
             _ => Arc::default(),
         });
-        Ok(Plan { copy_or_map, ..make(ring, PlanKind::Extents, choices) })
+        Ok(Plan { copy_or_map, ..make(ring, PlanKind::Extents, holes, choices) })
     }
 
     fn stream(
@@ -328,6 +357,8 @@ impl Plan {
             kind: PlanKind::Files(files),
             order: Order::AnyOrder,
             range: None,
+            holes: Vec::new(),
+            skip: Vec::new(),
             choices,
             engine_is_explicit,
             probes_end: samples[0].may_misreport_length(),
@@ -342,6 +373,18 @@ impl Plan {
     /// Returns the choices with their reasons, in a fixed order.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
+    }
+
+    /// Whether blocks are read one after another, so that none can be left out.
+    pub fn is_sequential(&self) -> bool {
+        !matches!(self.kind, PlanKind::Extents) || self.ring.engine.is_sequential()
+    }
+
+    /// Returns the holes that are not read, if there are [any](RunOptions::skip_holes): sorted, and
+    /// of whole blocks, except at the end of the file. Ranges [to skip](RunOptions::skip) are no
+    /// holes.
+    pub fn holes(&self) -> &[Range<u64>] {
+        &self.holes
     }
 
     pub(crate) fn choices_mut(&mut self) -> &mut [Choice] {
@@ -384,6 +427,18 @@ impl Plan {
         };
         Some(stats)
     }
+}
+
+/// Whether holes may be left out with this configuration.
+fn may_skip_holes(config: &Config) -> bool {
+    // (The engine that reads nothing measures what everything else takes.)
+    !config.io.bypass_cache && config.io.engine != Some(EngineKind::Null)
+}
+
+fn describe_holes(holes: &[Range<u64>], file_system: &str) -> Option<Choice> {
+    let bytes = holes.iter().map(|hole| hole.end - hole.start).sum();
+    let why = format!("not read: {file_system} reports {} of them", holes.len());
+    (bytes > 0).then(|| Choice { what: "holes", value: choose::size(bytes), why })
 }
 
 fn recording(config: &Config, run: &RunOptions<'_>) -> Arc<Recording> {

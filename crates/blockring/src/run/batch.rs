@@ -12,7 +12,7 @@ use super::{Opened, set_priority};
 use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, Order, SLOT_ALIGN_BYTES};
 use crate::core::extents::{Extents, IndexedExtent};
 use crate::core::pump::{Delivered, RawBlock, Sink};
-use crate::core::supply::FileSupply;
+use crate::core::supply::{FileSupply, Zeros};
 use crate::error::{Error, ErrorKind};
 use crate::plan::{Plan, PlanKind, RingPlan, RunOptions};
 use crate::source::Source;
@@ -207,7 +207,8 @@ impl<'s> BatchReader<'s> {
             self.reader = None;
         }
         let target = self.opened.target(&self.ring);
-        let supply = FileSupply { target, extents: Extents::of_list(pieces.list.clone()) };
+        let extents_of_pieces = Extents::of_list(pieces.list.clone());
+        let supply = FileSupply { target, extents: extents_of_pieces, zeros: Zeros::default() };
         let context = self.plan.context(&supply);
         let mut reader = match self.reader.take() {
             Some(reader) => reader,

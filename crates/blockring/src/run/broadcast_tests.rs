@@ -15,7 +15,7 @@ use crate::config::{Consume, HugePages};
 use crate::core::extents::Extents;
 use crate::core::pump::{Pump, Shape};
 use crate::core::slab::Slab;
-use crate::core::supply::{FileSupply, Target};
+use crate::core::supply::{FileSupply, Target, Zeros};
 use crate::engine::fake::{Chance, FakeEngine, Faults, Seen};
 use crate::error::Change;
 use crate::observe::stats::Recording;
@@ -94,7 +94,7 @@ fn run(case: &Case) -> (Vec<Blocks>, Option<Result<(), ErrorKind>>) {
     let target =
         Target { fd: std::os::fd::AsFd::as_fd(&null), flags: 0, align: 1, len: case.len as u64 };
     let extents = Extents::new(0..case.len as u64, case.block_bytes);
-    let supply = FileSupply { target, extents };
+    let supply = FileSupply { target, extents, zeros: Zeros::default() };
     let run = RunContext::plain(&supply, &recording);
     let depth = case.depth.min(case.slots);
     let shape = Shape {

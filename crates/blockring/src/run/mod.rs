@@ -11,6 +11,7 @@ pub(crate) mod threads;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,18 +22,29 @@ use self::threads::Block;
 use crate::config::{CacheMode, EngineKind, IoPriority, Order};
 use crate::core::extents::{Extents, IndexedExtent};
 use crate::core::pump::RunContext;
-use crate::core::supply::{FileSupply, Supply, Target};
+use crate::core::supply::{FileSupply, Supply, Target, Zeros};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::pipe::stream_supply::{Stream, StreamSupply};
 use crate::pipe::tee::Tee;
 use crate::plan::{Plan, PlanKind, RingPlan, Start, with_fallback};
 use crate::source::Source;
 use crate::source::advise::AdviceGuard;
+use crate::source::holes::without;
 use crate::sys::priority::PriorityGuard;
 
 /// Returns the error of a worker thread that could not be started.
 fn not_started(error: io::Error) -> ErrorKind {
     ErrorKind::Resource { what: "starting a worker thread".to_owned(), error }
+}
+
+/// What a run reads.
+enum Blocks {
+    /// All blocks; those in holes are passed on as zeros.
+    All,
+    /// What is neither in a hole nor to be skipped.
+    Data(Extents),
+    /// A list of extents.
+    List(Extents),
 }
 
 /// A source, opened as its plan requires.
@@ -125,7 +137,55 @@ impl Plan {
         if self.ring.order == Order::InOrder {
             return self.in_order(source, &consume);
         }
-        self.run(source, None, None, |context, ring| threads::any_order(context, ring, &consume))
+        self.run(source, Blocks::All, None, |context, ring| {
+            threads::any_order(context, ring, &consume)
+        })
+    }
+
+    /// Reads what is data, and passes each of its blocks to `consume` as
+    /// [`any_order`](Plan::any_order) does. What is left out is all blocks in [holes](Plan::holes)
+    /// and in the ranges [to skip](crate::RunOptions::skip). [`Block::index`] counts all blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`any_order`](Plan::any_order); `InvalidInput` if the ranges to skip are not whole
+    /// blocks of the plan, or it reads one block after another, so that none can be skipped.
+    ///
+    /// # Panics
+    ///
+    /// If `consume` panics; requests in flight end first.
+    pub fn data_blocks(
+        &self,
+        source: &Source,
+        consume: impl Fn(Block<'_>) -> Result<(), BoxError> + Sync,
+    ) -> Result<(), Error> {
+        let data = self.data(source).map_err(|kind| Error::new(source.path(), kind))?;
+        self.run(source, Blocks::Data(data), None, |context, ring| match ring.order {
+            // Setting up a ring takes longer than to find that there is nothing to read.
+            _ if context.supply.left() == 0 => Ok(()),
+            Order::InOrder => threads::in_order(context, ring, &mut |block| consume(block)),
+            Order::AnyOrder => threads::any_order(context, ring, &consume),
+        })
+    }
+
+    /// Returns the blocks to read if holes and ranges to skip are left out.
+    fn data(&self, source: &Source) -> Result<Extents, ErrorKind> {
+        let range = self.range_of(source);
+        let is_boundary = |at: u64| {
+            let is_block = at.checked_sub(range.start);
+            is_block.is_some_and(|at| at.is_multiple_of(self.block_bytes())) || at == range.end
+        };
+        let are_blocks = self
+            .skip
+            .iter()
+            .all(|skip| skip.start < skip.end && is_boundary(skip.start) && is_boundary(skip.end));
+        if !self.skip.is_empty() && (!are_blocks || self.is_sequential()) {
+            let what = "the ranges to skip are not whole blocks of the plan";
+            return Err(ErrorKind::read(0, 0, io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        let data = without(range.clone(), &self.skip).into_iter();
+        let data = data.flat_map(|range| without(range, &self.holes));
+        Ok(Extents::of_ranges(data, range.start, self.ring.block_bytes))
     }
 
     /// Reads `source` once and passes each block to every consumer: at the same time, on their own
@@ -144,7 +204,7 @@ impl Plan {
     ///
     /// If a consumer panics; requests in flight end first.
     pub fn broadcast(&self, source: &Source, consumers: &mut [Consumer<'_>]) -> Result<(), Error> {
-        self.run(source, None, None, |context, ring| {
+        self.run(source, Blocks::All, None, |context, ring| {
             // Worker threads that start later, in any order, cannot be used here.
             let at_once = ring.order == Order::InOrder || ring.start == Start::Explicit;
             // Without consumers, no thread would return blocks.
@@ -185,7 +245,7 @@ impl Plan {
             "only a stream in any order has a tee"
         );
         let consumed = AtomicU64::new(0);
-        let result = self.run(source, None, Some(tee), |context, ring| {
+        let result = self.run(source, Blocks::All, Some(tee), |context, ring| {
             threads::any_order(context, ring, &|block| {
                 consume(block)?;
                 consumed.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
@@ -241,7 +301,7 @@ impl Plan {
             len,
         });
         let list = Extents::of_list(list.collect());
-        self.run(source, Some(list), None, |context, ring| {
+        self.run(source, Blocks::List(list), None, |context, ring| {
             threads::any_order(context, ring, &consume)
         })
     }
@@ -268,18 +328,17 @@ impl Plan {
         Err(ErrorKind::read(offset, 0, error))
     }
 
-    /// Runs from the first read to the last check of the source. `list`: the extents to read
-    /// instead of all blocks.
+    /// Runs from the first read to the last check of the source.
     fn run(
         &self,
         source: &Source,
-        list: Option<Extents>,
+        blocks: Blocks,
         tee: Option<&mut Tee>,
         run: impl FnMut(&RunContext<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), Error> {
         let result = self.recording.time(source.path(), || {
             let _priority = set_priority(self.io_priority)?;
-            self.run_opened(&Opened::new(self, source)?, list, tee, run)
+            self.run_opened(&Opened::new(self, source)?, blocks, tee, run)
         });
         result.map_err(|kind| Error::new(source.path(), kind))
     }
@@ -287,13 +346,26 @@ impl Plan {
     fn run_opened(
         &self,
         opened: &Opened<'_>,
-        list: Option<Extents>,
+        blocks: Blocks,
         tee: Option<&mut Tee>,
         mut run: impl FnMut(&RunContext<'_>, &RingPlan) -> Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
         let (ring, source, fd) = (&self.ring, opened.source, opened.fd());
-        let is_list = list.is_some();
-        let extents = list.unwrap_or_else(|| self.blocks(source));
+        let is_list = matches!(blocks, Blocks::List(_));
+        let is_data = matches!(blocks, Blocks::Data(_));
+        let holes = if is_list { &[] } else { &*self.holes };
+        let hole_bytes = holes.iter().map(|hole| hole.end - hole.start).sum();
+        let mut zeros = Vec::new();
+        let extents = match blocks {
+            Blocks::List(extents) | Blocks::Data(extents) => extents,
+            Blocks::All => {
+                if !holes.is_empty() && zeros.try_reserve_exact(ring.block_bytes as usize).is_ok() {
+                    // (Never written to: the kernel maps its one page of zeros everywhere.)
+                    zeros = vec![0; ring.block_bytes as usize];
+                }
+                Extents::new(self.range_of(source), ring.block_bytes)
+            }
+        };
         let reaches_end = !is_list && self.reaches_end(source);
         let target = opened.target(ring);
         let stream_supply = |kind, extents, full_bytes| {
@@ -310,7 +382,7 @@ impl Plan {
                 let Target { len, flags, align, .. } = target;
                 Box::new(stream_supply(Stream::Positioned { len, flags, align }, extents, u32::MAX))
             }
-            _ => Box::new(FileSupply { target, extents }),
+            _ => Box::new(FileSupply { target, extents, zeros: Zeros { holes, bytes: &zeros } }),
         };
         let mut context = self.context(&*supply);
         if is_list {
@@ -323,6 +395,9 @@ impl Plan {
         };
         let may_fall_back = || self.may_fall_back() && supply.is_untouched();
         let result = with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&context, ring));
+        if hole_bytes > 0 && (is_data || !zeros.is_empty()) {
+            self.recording.add_holes(hole_bytes, if is_data { 0 } else { hole_bytes });
+        }
         if let PlanKind::Stream { .. } = self.kind {
             // A stream has no length to check, and cannot be read again.
             return result.and_then(|()| source.unchanged());
@@ -331,12 +406,12 @@ impl Plan {
         source.finish(result, reaches_end && self.probes_end)
     }
 
-    /// Returns the blocks of the plan's range.
-    fn blocks(&self, source: &Source) -> Extents {
+    /// Returns the range to read.
+    fn range_of(&self, source: &Source) -> Range<u64> {
         let end = source.len().unwrap_or(u64::MAX);
         let range = self.range.clone().unwrap_or(source.start()..end);
         let (start, end) = (range.start.min(end), range.end.min(end));
-        Extents::new(start..end.max(start), self.ring.block_bytes)
+        start..end.max(start)
     }
 
     fn reaches_end(&self, source: &Source) -> bool {

@@ -10,6 +10,7 @@ mod direct;
 pub(crate) mod facts;
 pub(crate) mod file_system;
 pub(crate) mod fingerprint;
+pub(crate) mod holes;
 pub(crate) mod residency;
 
 use std::fmt;
@@ -88,6 +89,8 @@ pub struct Source {
     path: PathBuf,
     kind: SourceKind,
     len: u64,
+    /// Bytes of storage of a file, including data that is still in the page cache.
+    allocated: u64,
     /// Device number: of the file system of a file, or of the device that a device file names.
     device: u64,
     fingerprint: Fingerprint,
@@ -161,6 +164,7 @@ impl Source {
             path: name.to_owned(),
             kind,
             len,
+            allocated: (stat.st_blocks as u64).saturating_mul(512),
             device,
             fingerprint: Fingerprint::of(&stat),
             start: 0,

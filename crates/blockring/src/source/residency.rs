@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 use rustix::fs::{Advice, fadvise};
@@ -15,6 +16,9 @@ use crate::sys;
 const WINDOWS: u64 = 64;
 const WINDOW_BYTES: u64 = 64 << 10;
 
+/// Bytes of the smallest pages.
+const PAGE_BYTES: u64 = 4096;
+
 /// Returns the share of the bytes that are in the page cache, 0 to 1: sampled in evenly spaced
 /// windows, or exact for a small file. `None` if the kernel does not report it.
 pub(crate) fn resident(file: &File, len: u64) -> Option<f64> {
@@ -24,14 +28,43 @@ pub(crate) fn resident(file: &File, len: u64) -> Option<f64> {
     };
     let step = if windows == 1 { 0 } else { (len - window_bytes) / (windows - 1) };
     let page_bytes = rustix::param::page_size() as u64;
-    let starts = (0..windows).map(|i| i * step / page_bytes * page_bytes);
-    let pages = window_bytes.div_ceil(page_bytes) * windows;
+    let starts: Vec<_> = (0..windows).map(|i| i * step / page_bytes * page_bytes).collect();
+    share(file, &starts, window_bytes)
+}
+
+/// The same for some ranges of a file, which are sampled as if they were adjacent.
+pub(crate) fn resident_of(file: &File, ranges: &[Range<u64>]) -> Option<f64> {
+    let len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let mut ranges = ranges.iter();
+    let mut range = ranges.next()?;
+    let mut before = 0;
+    let windows = len.div_ceil(WINDOW_BYTES).min(WINDOWS);
+    let starts: Vec<_> = (0..windows)
+        .map(|i| {
+            let at = i * (len / windows);
+            while at - before >= range.end - range.start
+                && let Some(next) = ranges.next()
+            {
+                before += range.end - range.start;
+                range = next;
+            }
+            (range.start + (at - before)) / PAGE_BYTES * PAGE_BYTES
+        })
+        .collect();
+    // (Pieces may be as short as a page.)
+    share(file, &starts, PAGE_BYTES)
+}
+
+/// Returns the share of the pages in windows of a file that are in the page cache.
+fn share(file: &File, starts: &[u64], window_bytes: u64) -> Option<f64> {
+    let page_bytes = rustix::param::page_size() as u64;
+    let pages = window_bytes.div_ceil(page_bytes) * starts.len() as u64;
     let cached: io::Result<u64> =
-        starts.clone().map(|start| sys::cached_pages(file, start, window_bytes)).sum();
+        starts.iter().map(|start| sys::cached_pages(file, *start, window_bytes)).sum();
     match cached {
         Ok(cached) => Some((cached as f64 / pages as f64).min(1.0)),
         // The file belongs to another user (EPERM), or the kernel is older than 6.5.
-        Err(_) => resident_by_reading(file, starts.step_by(4)),
+        Err(_) => resident_by_reading(file, starts.iter().copied().step_by(4)),
     }
 }
 

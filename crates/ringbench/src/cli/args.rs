@@ -345,7 +345,8 @@ pub(crate) struct ReportArgs {
     /// Output format [default: by the extension of FILE, or html]
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
-    /// The group that --format svg draws [default: the one that answers the question of the workload]
+    /// The group of each run that --format svg draws [default: the one that answers the question of
+    /// the workload]
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
     /// Overwrite the output file if it exists

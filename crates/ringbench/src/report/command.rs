@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         Format::Html => html::of_runs(&runs),
         Format::Markdown => text::as_markdown(&runs),
         Format::Csv => csv::of_runs(&runs),
-        Format::Svg => picture(&runs[0].run, args)?,
+        Format::Svg => picture(&runs, args)?,
     };
     match &args.output {
         Some(path) => write(path, args, &report),
@@ -36,18 +36,25 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The main chart of a run, or that of a group.
-fn picture(run: &Run, args: &ReportArgs) -> anyhow::Result<String> {
-    let group = match &args.group {
-        Some(name) => run.groups.iter().find(|group| group.name == *name),
-        None => outline::main_group(run),
+/// The main chart of each run, or those of a group.
+fn picture(runs: &[NamedRun], args: &ReportArgs) -> anyhow::Result<String> {
+    let group = |NamedRun { name, run }: &NamedRun| match &args.group {
+        Some(wanted) => {
+            let found = run.groups.iter().find(|group| group.name == *wanted);
+            let names: Vec<&str> = run.groups.iter().map(|group| &group.name[..]).collect();
+            let names = names.join(", ");
+            found.with_context(|| format!("{name}: no group {wanted}; its groups are: {names}"))
+        }
+        None => outline::main_group(run).with_context(|| format!("{name}: nothing to draw")),
     };
-    let facts = outline::facts(run).join(", ");
-    let picture = group.and_then(|group| chart::picture(group, &facts));
-    let names: Vec<&str> = run.groups.iter().map(|group| &group.name[..]).collect();
-    picture.with_context(|| {
-        format!("{}: nothing to draw; its groups are: {}", args.runs[0].display(), names.join(", "))
-    })
+    let groups: Vec<_> = runs.iter().map(group).collect::<anyhow::Result<_>>()?;
+    let facts = match runs {
+        [one] => outline::facts(&one.run),
+        // Not the file, which differs.
+        _ => outline::machine(&runs[0].run),
+    };
+    let picture = chart::picture(&groups, &facts.join(", "));
+    picture.with_context(|| format!("{}: nothing was measured", runs[0].name))
 }
 
 fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {

@@ -35,7 +35,6 @@ pub(super) fn title(run: &Run) -> &str {
 
 /// What was measured, on what and when, in a few words each.
 pub(super) fn facts(run: &Run) -> Vec<String> {
-    let machine = &run.environment.machine;
     let none = Facts::new();
     let target = run.environment.targets.first().map_or(&none, |target| &target.facts);
     let bytes = target.get("length").and_then(|length| length.split(' ').next()?.parse().ok());
@@ -43,10 +42,15 @@ pub(super) fn facts(run: &Run) -> Vec<String> {
         Some(model) => format!("{device} ({model})"),
         None => device.clone(),
     });
+    let length = bytes.map(|bytes: f64| format!("{}B", show_scaled(bytes)));
+    let facts = [length, device, target.get("file system").cloned()];
+    facts.into_iter().flatten().chain(machine(run)).collect()
+}
+
+/// On what machine, and when.
+pub(super) fn machine(run: &Run) -> Vec<String> {
+    let machine = &run.environment.machine;
     let facts = [
-        bytes.map(|bytes: f64| format!("{}B", show_scaled(bytes))),
-        device,
-        target.get("file system").cloned(),
         machine.get("cpu").cloned(),
         machine.get("processors").map(|count| format!("{count} processors")),
         machine.get("kernel").cloned(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use blockring::{BadRange, Plan, RunOptions, Source, SourceKind, Trace};
 use ringsum::files::{Failure, Hashed, supports_sharing};
-use ringsum::{Algorithms, BadRanges, Digests, Mode, Options};
+use ringsum::{Algorithm, Algorithms, BadRanges, Digests, Mode, Options, Resume};
 
 use super::args::Args;
 use super::lock;
@@ -129,7 +129,8 @@ impl<'a> Session<'a> {
     /// Returns the options for plans of single inputs.
     pub(crate) fn run_options(&self) -> RunOptions<'_> {
         let (tuning, trace) = (self.settings.tuning.as_deref(), self.trace.as_ref());
-        RunOptions { tuning, trace, ..RunOptions::default() }
+        let skip_holes = !self.args.list_bad_ranges;
+        RunOptions { tuning, trace, skip_holes, ..RunOptions::default() }
     }
 
     pub(crate) fn algorithms(&self) -> &Algorithms {
@@ -149,7 +150,7 @@ impl<'a> Session<'a> {
     /// Hashes one input.
     pub(crate) fn hash(&self, path: &Path, algorithms: &Algorithms) -> Result<Hashed, DigestError> {
         let source = lock(&self.inputs).open(path)?;
-        let hashed = self.hash_source(&source, path, algorithms)?;
+        let hashed = self.hash_source(&source, path, algorithms, None)?;
         lock(&self.inputs).finish(&source, path);
         Ok(hashed)
     }
@@ -176,21 +177,29 @@ impl<'a> Session<'a> {
         is_retried.then(|| (RETRY_AFTER * (1 << retries.min(30))).min(RETRY_AFTER_MAX))
     }
 
-    /// Hashes an open input; `path` is its name.
+    /// Hashes an open input; `path` is its name, `resume` what is known of it.
     pub(crate) fn hash_source(
         &self,
         source: &Source,
         path: &Path,
         algorithms: &Algorithms,
+        resume: Option<&Resume<'_>>,
     ) -> Result<Hashed, DigestError> {
         let options = self.options_for(source, algorithms);
-        let plan = ringsum::plan(source, &options, &self.run_options())?;
+        let skip = resume.map(Resume::ranges).unwrap_or_default();
+        let run = RunOptions { skip: &skip, ..self.run_options() };
+        let mut plan = ringsum::plan(source, &options, &run)?;
+        let applies = resume.is_some_and(|resume| resume.applies(&plan, source, &options));
+        if !skip.is_empty() && !applies {
+            plan = ringsum::plan(source, &options, &self.run_options())?;
+        }
         if self.args.list_bad_ranges {
             return self.list_bad_ranges(&plan, source, path, &options);
         }
         let progress = |bytes| self.progress.add(bytes);
-        let hash = || ringsum::digest_planned(&plan, source, &options, &progress);
-        Ok(Hashed::new(self.carry_out(&plan, path, hash)?, source))
+        let hash = || ringsum::digest_resumed(&plan, source, &options, resume, &progress);
+        let note = resume.map(|resume| explain_resume(resume, &plan, source, &options));
+        Ok(Hashed::new(self.carry_out(&plan, path, note.as_deref(), hash)?, source))
     }
 
     /// Hashes a source, or lists its unreadable ranges: one line for each as it is found, or with
@@ -228,16 +237,18 @@ impl<'a> Session<'a> {
         lock(&self.inputs).open_stream(path)
     }
 
-    /// Prints the plan if requested, runs `hash`, and prints statistics.
+    /// Prints the plan and a note on it if requested, runs `hash`, and prints statistics.
     pub(crate) fn carry_out(
         &self,
         plan: &Plan,
         path: &Path,
+        note: Option<&str>,
         hash: impl FnOnce() -> Result<Digests, ringsum::Error>,
     ) -> Result<Digests, ringsum::Error> {
         if self.args.explain {
             let name = path.as_os_str().as_encoded_bytes();
-            let text = format!("plan\n{plan}");
+            let note = note.map(|note| format!("\n  {note}")).unwrap_or_default();
+            let text = format!("plan\n{plan}{note}");
             self.progress.suspend(|| self.messages.say_lines(Some(name), &text));
         }
         let digests = hash();
@@ -302,6 +313,31 @@ fn destination(args: &Args) -> To<'_> {
         None if args.pass_through.is_some() => To::Stderr,
         None => To::Stdout,
     }
+}
+
+/// Returns a line of `--explain`: where hashing goes on, or why it cannot.
+fn explain_resume(resume: &Resume<'_>, plan: &Plan, source: &Source, options: &Options) -> String {
+    let len = source.len().unwrap_or(0);
+    let (bytes, known) = (resume.subtree_bytes, resume.known.len() as u64);
+    let mut ranges = resume.ranges().into_iter();
+    let next = ranges.next().filter(|range| range.start == 0).map_or(0, |range| range.end);
+    let (value, why) = match () {
+        () if *options.algorithms != [Algorithm::Blake3] => {
+            ("no".to_owned(), "only BLAKE3 can go on where a run was interrupted".to_owned())
+        }
+        () if !resume.applies(plan, source, options) => {
+            ("no".to_owned(), "blocks are hashed in order, or are too long".to_owned())
+        }
+        () if known == 0 => {
+            let why = "the index has nothing of an interrupted run".to_owned();
+            ("from the start".to_owned(), why)
+        }
+        () => (
+            format!("{known} of {}", len / bytes),
+            format!("parts of {bytes} bytes are known; goes on at byte {next}"),
+        ),
+    };
+    format!("{:11} {value:16} {why}", "resume")
 }
 
 fn bad_range(range: &BadRange) -> String {

@@ -12,11 +12,14 @@ pub(crate) mod multi_buffer;
 mod ordered_hasher;
 pub(crate) mod outboard;
 pub(crate) mod reader;
+pub(crate) mod resume;
 pub(crate) mod tree;
 mod tree_hasher;
+mod zeros;
 
 use std::fmt;
 use std::ops::Range;
+use std::panic;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -30,8 +33,10 @@ use blockring::{
 use self::algorithm::{Algorithm, Algorithms};
 use self::digest::{Digest, Digests};
 pub(crate) use self::ordered_hasher::OrderedHasher;
+use self::resume::Resume;
 use self::tree::{Subtree, TreeError, is_subtree_size};
 pub(crate) use self::tree_hasher::TreeHasher;
+use self::zeros::HoleHasher;
 use crate::lock;
 
 /// One of BLAKE3's modes.
@@ -147,7 +152,8 @@ pub fn digest_file(path: impl AsRef<Path>, options: &Options) -> Result<Digests,
 ///
 /// See [`digest_file`].
 pub fn digest_source(source: &Source, options: &Options) -> Result<Digests, Error> {
-    let plan = plan(source, options, &RunOptions::default())?;
+    let run = RunOptions { skip_holes: true, ..RunOptions::default() };
+    let plan = plan(source, options, &run)?;
     digest_planned(&plan, source, options, &|_| ())
 }
 
@@ -188,7 +194,8 @@ pub fn update_from_file(
     refuse_null(config)?;
     let source = Source::open(path)?;
     let consumers = digests.len() as u32;
-    let run = RunOptions { order: Order::InOrder, consumers, ..RunOptions::default() };
+    let (order, skip_holes) = (Order::InOrder, true);
+    let run = RunOptions { order, consumers, skip_holes, ..RunOptions::default() };
     let plan = Plan::choose(&source, config, &run)?;
     update_in_order(&plan, &source, digests, None, &|_| ())
 }
@@ -223,7 +230,7 @@ pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<
     } else {
         let digests = algorithms.len() as u32;
         let has_blake3 = algorithms.contains(&Algorithm::Blake3);
-        let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let cores = cores();
         // One core for each of the others, and one for the reads; the rest are for BLAKE3.
         let rest = if has_blake3 { cores.saturating_sub(digests + 1) } else { 0 };
         (Order::InOrder, digests + rest)
@@ -243,21 +250,60 @@ pub fn digest_planned(
     options: &Options,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Digests, Error> {
+    digest_resumed(plan, source, options, None, progress)
+}
+
+/// Returns the digests of a source as [`digest_planned`] does, without what is known already, if the
+/// source [can be resumed](Resume::applies). The plan must have been made with
+/// [`RunOptions::skip`], the ranges of `resume`.
+///
+/// # Errors
+///
+/// See [`digest_file`].
+pub fn digest_resumed(
+    plan: &Plan,
+    source: &Source,
+    options: &Options,
+    resume: Option<&Resume<'_>>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Digests, Error> {
     refuse_null(&options.config)?;
     let Options { mode, algorithms, .. } = options;
+    let resume = resume.filter(|resume| resume.applies(plan, source, options));
     let block_bytes = plan.block_bytes();
     let makes_tree = is_subtree_size(block_bytes);
-    let tree = TreeHasher::new(mode);
+    let tree = match (resume, source.len()) {
+        (Some(resume), Some(len)) => TreeHasher::collecting(mode, len, resume.subtree_bytes),
+        _ => TreeHasher::new(mode),
+    };
     // (Offsets of a source that is read from a position do not start at 0.)
     let add_to_tree =
         |block: Block<'_>| Ok(tree.update(block.index * block_bytes, block.bytes).map(|_| ())?);
     if algorithms.is_blake3() && makes_tree && !options.config.io.in_order {
-        plan.any_order(source, |block| {
+        let update = |block: Block<'_>| {
             add_to_tree(block)?;
+            if let Some(resume) = resume {
+                tree.take_collected().into_iter().for_each(resume.finished);
+            }
             progress(block.bytes.len() as u64);
             Ok(())
-        })?;
-        return Ok(tree.finalize(None)?.into());
+        };
+        for subtree in resume.map_or(&[][..], |resume| resume.known) {
+            tree.add(*subtree)?;
+            progress(subtree.len);
+        }
+        match (plan.holes(), source.len()) {
+            ([], _) | (_, None) if resume.is_none() => plan.any_order(source, update)?,
+            (_, None) => plan.any_order(source, update)?,
+            (holes, Some(len)) => {
+                let holes = HoleHasher::new(mode, holes, len);
+                let threads_max = options.config.io.threads_max.unwrap_or_else(cores);
+                let read = || plan.data_blocks(source, update);
+                hash_with_holes(&tree, &holes, threads_max, read, progress)?;
+            }
+        }
+        let len = source.len().filter(|_| !plan.holes().is_empty() || resume.is_some());
+        return Ok(tree.finalize(len)?.into());
     }
     let mut ordered = OrderedHasher::new(mode, algorithms);
     let hashers = ordered.hashers_mut();
@@ -431,6 +477,42 @@ pub(crate) fn digest_whole(mode: &Mode, algorithms: &Algorithms, bytes: &[u8]) -
     let mut ordered = OrderedHasher::new(mode, algorithms);
     ordered.update(bytes);
     ordered.finalize()
+}
+
+fn cores() -> u32 {
+    thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+/// Hashes holes on all cores while this thread reads the data.
+fn hash_with_holes(
+    tree: &TreeHasher<'_>,
+    holes: &HoleHasher<'_>,
+    threads_max: u32,
+    read: impl FnOnce() -> Result<(), blockring::Error>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), Error> {
+    thread::scope(|scope| {
+        let threads = holes.threads(threads_max.saturating_sub(1) as usize);
+        // (A thread that cannot be started leaves its work to this one.)
+        let threads: Vec<_> = (0..threads)
+            .map_while(|_| {
+                let builder = thread::Builder::new().name("zeros".to_owned());
+                builder.spawn_scoped(scope, || holes.run(tree, progress)).ok()
+            })
+            .collect();
+        let result = read().map_err(Error::from);
+        if result.is_err() {
+            holes.stop();
+        }
+        let mut result = result.and_then(|()| Ok(holes.run(tree, progress)?));
+        for thread in threads {
+            match thread.join() {
+                Ok(hashed) => result = result.and_then(|()| Ok(hashed?)),
+                Err(payload) => panic::resume_unwind(payload),
+            }
+        }
+        result
+    })
 }
 
 type ConsumeAny<'a> = dyn Fn(Block<'_>) -> Result<(), BoxError> + Sync + 'a;

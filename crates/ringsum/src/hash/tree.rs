@@ -151,6 +151,8 @@ pub struct Tree<'m> {
     is_open: bool,
     /// For an open tree, the end of the only part that is not full, which must be the last.
     last_end: Option<u64>,
+    /// The level whose full nodes are collected as they become complete, if any.
+    collected: Option<(u32, Vec<Subtree>)>,
 }
 
 impl<'m> Tree<'m> {
@@ -180,6 +182,7 @@ impl<'m> Tree<'m> {
             overlaps: false,
             is_open: false,
             last_end: None,
+            collected: None,
         }
     }
 
@@ -234,6 +237,7 @@ impl<'m> Tree<'m> {
     /// Inserts a node, and merges complete nodes. Returns false if it was present.
     fn insert(&mut self, mut level: u32, mut index: u64, mut cv: ChainingValue) -> bool {
         loop {
+            self.collect(level, index, &cv);
             let nodes = self.nodes(level);
             if nodes > self.tops {
                 let sibling = index ^ 1;
@@ -256,6 +260,30 @@ impl<'m> Tree<'m> {
                 }
                 btree_map::Entry::Occupied(_) => false,
             };
+        }
+    }
+
+    /// Creates a tree like [`new`](Tree::new), which collects the subtrees of `subtree_bytes`, 2^k
+    /// KiB. The input has more than two of them.
+    pub(crate) fn collecting(len: u64, mode: &'m Mode, subtree_bytes: u64) -> Tree<'m> {
+        let level = (subtree_bytes / CHUNK_BYTES).ilog2();
+        Tree { collected: Some((level, Vec::new())), ..Tree::new(len, mode) }
+    }
+
+    /// Returns the subtrees that have become complete since the last call.
+    pub(crate) fn take_collected(&mut self) -> Vec<Subtree> {
+        self.collected.as_mut().map(|(_, collected)| std::mem::take(collected)).unwrap_or_default()
+    }
+
+    fn collect(&mut self, level: u32, index: u64, cv: &ChainingValue) {
+        if let Some((wanted, collected)) = &mut self.collected
+            && *wanted == level
+        {
+            let len = CHUNK_BYTES << level;
+            // (The last node may stand for a range that is not full.)
+            if (index + 1).saturating_mul(len) <= self.total {
+                collected.push(Subtree { offset: index * len, len, cv: *cv });
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use super::Mode;
 use super::digest::Digest;
 use super::tree::{Subtree, Tree, TreeError, subtree_hasher};
+use super::zeros::{from_table, update_zeros};
 use crate::lock;
 
 /// The BLAKE3 state of an input whose blocks may arrive in any order. Each block is hashed on the
@@ -29,6 +30,17 @@ impl<'m> TreeHasher<'m> {
         TreeHasher::over(mode, Tree::of_unknown_length(mode))
     }
 
+    /// Creates a hasher for an input of `len` bytes, more than two subtrees of `subtree_bytes`, whose
+    /// values [`take_collected`](TreeHasher::take_collected) returns.
+    pub(super) fn collecting(mode: &'m Mode, len: u64, subtree_bytes: u64) -> TreeHasher<'m> {
+        TreeHasher::over(mode, Tree::collecting(len, mode, subtree_bytes))
+    }
+
+    /// Returns the subtrees that have become complete since the last call.
+    pub(super) fn take_collected(&self) -> Vec<Subtree> {
+        lock(&self.state).tree.take_collected()
+    }
+
     /// Creates a hasher for a range that is a subtree of its input, as verified by
     /// [`check`](super::tree::check).
     pub(super) fn of_range(mode: &'m Mode, range: &Range<u64>) -> TreeHasher<'m> {
@@ -42,9 +54,36 @@ impl<'m> TreeHasher<'m> {
     /// Hashes a block. All blocks of an input except the last have the same size, 2^k KiB.
     /// Returns its chaining value.
     pub(crate) fn update(&self, offset: u64, bytes: &[u8]) -> Result<Subtree, TreeError> {
+        self.update_with(offset, bytes.len() as u64, |hasher| {
+            hasher.update(bytes);
+        })
+    }
+
+    /// Hashes zeros as [`update`](TreeHasher::update) hashes a block.
+    pub(super) fn update_zeros(&self, offset: u64, len: u64) -> Result<(), TreeError> {
+        match from_table(self.mode, offset, len) {
+            Some(cv) => self.add(Subtree { offset, len, cv }),
+            None => self.update_with(offset, len, |hasher| update_zeros(hasher, len)).map(|_| ()),
+        }
+    }
+
+    /// Adds a subtree that has been hashed, and is not the whole input.
+    pub(super) fn add(&self, subtree: Subtree) -> Result<(), TreeError> {
+        let mut state = lock(&self.state);
+        let added = state.tree.add(subtree);
+        // (What is known need not be stored.)
+        state.tree.take_collected();
+        added
+    }
+
+    fn update_with(
+        &self,
+        offset: u64,
+        len: u64,
+        update: impl FnOnce(&mut blake3::Hasher),
+    ) -> Result<Subtree, TreeError> {
         let mut hasher = subtree_hasher(self.mode, offset);
-        hasher.update(bytes);
-        let len = bytes.len() as u64;
+        update(&mut hasher);
         let subtree = Subtree::finalize(offset, len, &hasher);
         let digest = (offset == 0).then(|| Digest::of_output(hasher.finalize_xof()));
         let mut state = lock(&self.state);

@@ -110,7 +110,7 @@ fn reserved_huge_pages_are_there_or_refused() {
         "--io",
         "block-size=64M",
     ];
-    scratch.write("sparse", "");
+    scratch.write("sparse", "data");
     std::fs::File::options()
         .write(true)
         .open(scratch.join("sparse"))

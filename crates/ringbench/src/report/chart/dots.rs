@@ -81,15 +81,15 @@ impl<'a> Dots<'a> {
         Some(Dots { rows, beyond, axis })
     }
 
-    /// How to read it, and what is beyond the axis.
-    fn legend(&self) -> String {
-        let mut legend = "Dots are samples; a bar is the 95 % interval of a median.".to_owned();
-        if !self.beyond.is_empty() {
-            let beyond = self.beyond.join("; ");
-            let _ = write!(legend, " Beyond the axis (\u{25b8}): {beyond}.");
-        }
-        legend
+}
+
+/// How to read the dots, and what is beyond an axis.
+fn legend(beyond: &[String]) -> String {
+    let mut legend = "Dots are samples; a bar is the 95 % interval of a median.".to_owned();
+    if !beyond.is_empty() {
+        let _ = write!(legend, " Beyond the axis (\u{25b8}): {}.", beyond.join("; "));
     }
+    legend
 }
 
 /// Rows that the browser lays out: at any width, no text is smaller than the others of the page.
@@ -121,47 +121,74 @@ pub(super) fn as_html(group: &Group) -> Option<String> {
     for (place, text) in dots.axis.few_ticks() {
         let _ = write!(html, "<i style=\"left:{:.2}%\">{}</i>", place * 100.0, escape::html(&text));
     }
-    let legend = escape::html(&dots.legend());
+    let legend = escape::html(&legend(&dots.beyond));
     let _ = write!(html, "</span></div></div><p class=\"legend\">{legend}</p>");
     Some(html)
 }
 
 const WIDTH: usize = 860;
-const TOP: usize = 62;
+const HEAD: usize = 62;
 const ROW: usize = 28;
 const LEFT: usize = 300;
 const RIGHT: usize = 830;
 
-/// A picture that follows the color scheme of the page that shows it.
-pub(super) fn as_svg(group: &Group, facts: &str) -> Option<String> {
-    let dots = Dots::of(group)?;
-    let bottom = TOP + ROW * dots.rows.len();
-    let height = bottom + 64;
-    let (name, about) = (escape::html(&group.name), escape::html(&group.about));
-    let mut svg = format!(
+const STYLE: &str = "svg { font: 13px system-ui, sans-serif; --back: #ffffff; --text: #1b1f24; --soft: #5b636d; \
+    --line: #e2e5e9; --accent: #1768a6 } @media (prefers-color-scheme: dark) { svg { --back: #15181c; \
+    --text: #e4e7eb; --soft: #9aa3ad; --line: #2d3239; --accent: #6db3ea } } text { fill: var(--text) } \
+    .soft { fill: var(--soft) } .end { text-anchor: end } .middle { text-anchor: middle } \
+    .best { font-weight: 650 } circle { fill: var(--soft); fill-opacity: .55 } .grid { stroke: \
+    var(--line) } .interval { fill: var(--accent); fill-opacity: .45 } .median { stroke: var(--accent); \
+    stroke-width: 2 }";
+
+/// A picture of groups, one below the other, that follows the color scheme of the page that shows it.
+/// `None` if nothing was measured.
+pub(super) fn as_svg(groups: &[&Group], facts: &str) -> Option<String> {
+    let mut panels = String::new();
+    let (mut top, mut beyond) = (0, Vec::new());
+    for group in groups {
+        let Some(mut dots) = Dots::of(group) else { continue };
+        top = panel(&mut panels, group, &dots, top);
+        beyond.append(&mut dots.beyond);
+    }
+    if top == 0 {
+        return None;
+    }
+    let height = top + 46;
+    let (legend, facts) = (escape::html(&legend(&beyond)), escape::html(facts));
+    Some(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\" aria-label=\"{name}: {about}\">\n<style>\
-         svg {{ font: 13px system-ui, sans-serif; --back: #ffffff; --text: #1b1f24; --soft: #5b636d; \
-         --line: #e2e5e9; --accent: #1768a6 }} @media (prefers-color-scheme: dark) {{ svg {{ --back: #15181c; \
-         --text: #e4e7eb; --soft: #9aa3ad; --line: #2d3239; --accent: #6db3ea }} }} text {{ fill: var(--text) }} \
-         .soft {{ fill: var(--soft) }} .end {{ text-anchor: end }} .middle {{ text-anchor: middle }} \
-         .best {{ font-weight: 650 }} circle {{ fill: var(--soft); fill-opacity: .55 }} .grid {{ stroke: \
-         var(--line) }} .interval {{ fill: var(--accent); fill-opacity: .45 }} .median {{ stroke: var(--accent); \
-         stroke-width: 2 }}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--back)\"/>\n\
-         <text x=\"16\" y=\"26\" class=\"best\" font-size=\"16\">{name}</text>\
-         <text x=\"16\" y=\"46\" class=\"soft\">{about}</text>\n"
+         height=\"{height}\" role=\"img\" aria-label=\"{facts}\">\n<style>{STYLE}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"var(--back)\"/>\n{panels}\
+         <text x=\"16\" y=\"{}\" class=\"soft\" font-size=\"12\">{legend}</text>\
+         <text x=\"16\" y=\"{}\" class=\"soft\" font-size=\"12\">{facts}</text>\n</svg>\n",
+        top + 20,
+        top + 37
+    ))
+}
+
+/// Draws a group below `top`. Returns its lower end.
+fn panel(svg: &mut String, group: &Group, dots: &Dots<'_>, top: usize) -> usize {
+    let (name, about) = (escape::html(&group.name), escape::html(&group.about));
+    let first = top + HEAD;
+    let bottom = first + ROW * dots.rows.len();
+    let _ = writeln!(
+        svg,
+        "<text x=\"16\" y=\"{}\" class=\"best\" font-size=\"16\">{name}</text>\
+         <text x=\"16\" y=\"{}\" class=\"soft\">{about}</text>",
+        top + 26,
+        top + 46
     );
     let px = |place: f64| LEFT as f64 + place * (RIGHT - LEFT) as f64;
     for (place, text) in dots.axis.few_ticks() {
         let (x, y, text) = (px(place), bottom + 18, escape::html(&text));
         let _ = writeln!(
             svg,
-            "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom}\"/>\
+            "<path class=\"grid\" d=\"M{x:.1} {first}V{bottom}\"/>\
              <text x=\"{x:.1}\" y=\"{y}\" class=\"soft middle\">{text}</text>"
         );
     }
     for (number, row) in dots.rows.iter().enumerate() {
-        let y = TOP + ROW * number + ROW / 2;
+        let y = first + ROW * number + ROW / 2;
         let class = if row.is_best { "best" } else { "" };
         let name = escape::html(&shorten(&row.case.name));
         let value = group.metric.show_summary(&row.summary);
@@ -188,15 +215,7 @@ pub(super) fn as_svg(group: &Group, facts: &str) -> Option<String> {
         }
         svg.push('\n');
     }
-    let (legend, facts) = (escape::html(&dots.legend()), escape::html(facts));
-    let _ = writeln!(
-        svg,
-        "<text x=\"16\" y=\"{}\" class=\"soft\" font-size=\"12\">{legend}</text>\
-         <text x=\"16\" y=\"{}\" class=\"soft\" font-size=\"12\">{facts}</text>\n</svg>",
-        bottom + 38,
-        bottom + 55
-    );
-    Some(svg)
+    bottom + 26
 }
 
 /// A name that leaves room for the value beside it.

@@ -42,9 +42,9 @@ fn has_lines(group: &Group) -> bool {
     super::unique(measured.filter_map(|case| case.parameters.get(x))).len() >= POINTS_MIN
 }
 
-/// A picture of a group for other documents; `None` if nothing was measured.
-pub(super) fn picture(group: &Group, facts: &str) -> Option<String> {
-    dots::as_svg(group, facts)
+/// A picture of groups for other documents; `None` if nothing was measured.
+pub(super) fn picture(groups: &[&Group], facts: &str) -> Option<String> {
+    dots::as_svg(groups, facts)
 }
 
 /// How to read a chart, in one sentence.

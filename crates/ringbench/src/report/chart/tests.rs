@@ -66,7 +66,7 @@ fn dots_have_names_values_and_one_best() {
     gone.missing = Some(Missing::Failed("it ended with\nstatus 1".into()));
     let cases = vec![case("slow", &[], &[2.0, 2.1]), case("<fast>", &[], &[1.0]), gone];
     let group = group(Chart::Bars, cases);
-    for drawing in [one(&group), picture(&group, "on a disk").unwrap()] {
+    for drawing in [one(&group), picture(&[&group], "on a disk").unwrap()] {
         let texts = texts(&drawing);
         for text in ["slow", "&lt;fast&gt;", "488 ± 190 MB/s", "1.00 GB/s"] {
             assert!(texts.contains(&text), "{text}: {texts:?}");

@@ -22,6 +22,7 @@
 
 mod error;
 mod page;
+mod resume;
 mod rows;
 mod safety;
 
@@ -29,13 +30,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params};
 
 pub(crate) use error::IndexError;
+pub(crate) use resume::{ResumeChange, StoredSubtree};
 pub(crate) use safety::{COMPANIONS, weakness};
 
+use crate::cli::lock;
 use error::{damaged, explain};
 use page::{PAGE_ROWS_MIN, Page};
 use rows::{Rows, check};
@@ -68,6 +72,10 @@ const LOCKED_TIME: Duration = Duration::from_secs(1);
 /// Time in which a second write to a file may leave its ctime unchanged: the clock of a file system
 /// ticks every 1 to 10 ms, that of FAT every 2 s.
 const SETTLE_NS: i64 = 2_000_000_000;
+
+/// Held while this process writes: the values of long files are written by another thread, through a
+/// connection of its own, and must not look like another process that has locked the index.
+static WRITING: Mutex<()> = Mutex::new(());
 
 const CREATE: &str = "CREATE TABLE file (path BLOB PRIMARY KEY, file_system INTEGER NOT NULL, \
      inode INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, \
@@ -340,6 +348,7 @@ impl Index {
         if self.pending.is_empty() {
             return Ok(());
         }
+        let _writing = lock(&WRITING);
         let fail = |error| explain(&self.path, "write", error);
         self.database.busy_timeout(wait).map_err(fail)?;
         let written = self.prepare().and_then(|()| {

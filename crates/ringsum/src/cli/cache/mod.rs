@@ -1,6 +1,7 @@
 //! The hash cache of `--index`: hashes of earlier runs, and whether they are still valid.
 
 mod index;
+pub(crate) mod resume;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -23,7 +24,7 @@ use crate::cli::session::Session;
 
 /// How long a run waits at its end, or when interrupted, for another process to unlock the index.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
-const INTERRUPTED_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const INTERRUPTED_WAIT: Duration = Duration::from_millis(500);
 
 /// The hash cache of a run.
 pub(crate) struct HashCache {
@@ -266,13 +267,12 @@ impl HashCache {
         device: u64,
         fingerprint: &Fingerprint,
     ) -> Option<Metadata> {
-        let ns = |(s, ns): (i64, i64)| s.saturating_mul(1_000_000_000).saturating_add(ns);
         Some(Metadata {
             file_system: self.file_system(&entry.key, device)?,
             inode: fingerprint.inode,
             size: fingerprint.len,
-            mtime_ns: ns(fingerprint.mtime),
-            ctime_ns: ns(fingerprint.ctime),
+            mtime_ns: nanoseconds(fingerprint.mtime),
+            ctime_ns: nanoseconds(fingerprint.ctime),
         })
     }
 
@@ -314,6 +314,10 @@ fn locked(missed: u64, unstored: u64) -> Option<String> {
 /// File systems in memory, where a store into a mapping changes no time: tmpfs, ramfs, hugetlbfs, by
 /// the numbers of `linux/magic.h`. (Files of pseudo file systems have no fingerprint.)
 const CHANGES_WITHOUT_NOTICE: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
+fn nanoseconds((s, ns): (i64, i64)) -> i64 {
+    s.saturating_mul(1_000_000_000).saturating_add(ns)
+}
 
 /// Nanoseconds since 1970, by the clock that file systems use.
 fn now_ns() -> i64 {

@@ -18,6 +18,7 @@ use ringsum::files::{Failure, Hashed, InputFile, Job, Outcome};
 use super::hash::hash_in_parallel;
 use super::unlisted::{ListedNames, report_unlisted};
 use crate::cli::Status;
+use crate::cli::cache::resume::ResumeStore;
 use crate::cli::inputs::check_lists::lines_of;
 use crate::cli::inputs::lines::{CheckLine, ListedFile, digest_of};
 use crate::cli::inputs::stat_ahead::StatAhead;
@@ -102,6 +103,12 @@ fn check_lists(
     let bytes = lists.iter().map(|list| bytes(list)).fold(0, u64::saturating_add);
     let threads = (bytes / 4096).min(7) as usize + 1;
     let lines = lists.iter().enumerate().flat_map(|(place, list)| lines_of(session, place, list));
+    // (A digest in the index is never used: everything that is checked is read.)
+    let index = session.args.index.as_ref();
+    let resumes = match index {
+        Some(path) => Some(ResumeStore::open(path, session.args.resume_bytes)?),
+        None => None,
+    };
     let shares = session.shares();
     let threads = shares.threads(threads);
     let comes_slowly = bytes == u64::MAX;
@@ -111,7 +118,7 @@ fn check_lists(
         let jobs = trees::counted(session, jobs);
         let tag_bytes = |CheckTag(line, _): &CheckTag| line.bytes();
         let report = |outcome| checker.report(outcome);
-        hash_in_parallel(session, jobs, tag_bytes, None, report, &|| ())
+        hash_in_parallel(session, jobs, tag_bytes, (None, resumes.as_ref()), report, &|| ())
     });
     Ok(reported?)
 }

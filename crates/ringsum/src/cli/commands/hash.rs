@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use blockring::{Fingerprint, Source};
+use ringsum::Resume;
 use ringsum::files::walk::Kind;
 use ringsum::files::{
     Failure, FilesOptions, Hashed, InputFile, Job, Location, Node, Outcome, Progress, TreeDigest,
@@ -18,7 +19,8 @@ use ringsum::files::{
 
 use crate::cli::Status;
 use crate::cli::allocator::Guard;
-use crate::cli::cache::{CacheEntry, HashCache};
+use crate::cli::cache::resume::ResumeStore;
+use crate::cli::cache::{CacheEntry, HashCache, INTERRUPTED_WAIT};
 use crate::cli::inputs::trees::{self, Item, Tag};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::lock;
@@ -95,6 +97,11 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
         Some(path) => Some(HashCache::open(session, path, args.verify_index)?),
         None => None,
     };
+    // (To verify the index is to read everything.)
+    let resumes = match args.index.as_ref().filter(|_| !args.verify_index) {
+        Some(path) => Some(ResumeStore::open(path, args.resume_bytes)?),
+        None => None,
+    };
     let reporter = Mutex::new(Reporter::new(session, cache.as_ref()));
     let report = |outcome| lock(&reporter).report(outcome);
     let (from_index, from_index_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -106,7 +113,8 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     };
     let result = trees::with_jobs(session, cache.as_ref(), |jobs| {
         let cached = cache.is_some().then_some(&cached as FindCached<'_, Tag>);
-        hash_in_parallel(session, jobs, Tag::bytes, cached, report, &|| {
+        let known = (cached, resumes.as_ref());
+        hash_in_parallel(session, jobs, Tag::bytes, known, report, &|| {
             // Hashes found so far need not be computed again in the next run.
             if let Some(cache) = &cache {
                 let _ = cache.flush();
@@ -126,20 +134,21 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
 /// See [`FilesOptions::cached`].
 type FindCached<'a, T> = &'a (dyn Fn(&T, u64, &Fingerprint) -> Option<[u8; 32]> + Sync);
 
-/// Runs jobs with the options of a session. `tag_bytes` returns the memory of a tag; `interrupted`
-/// is called before Ctrl-C ends the process.
+/// Runs jobs with the options of a session. `tag_bytes` returns the memory of a tag; `known` is what
+/// was computed by earlier runs: digests, and values of long files; `interrupted` is called before Ctrl-C ends the process.
 pub(super) fn hash_in_parallel<T: Send>(
     session: &Session<'_>,
     jobs: impl Iterator<Item = Option<Job<T>>>,
     tag_bytes: fn(&T) -> usize,
-    cached: Option<FindCached<'_, T>>,
+    known: (Option<FindCached<'_, T>>, Option<&ResumeStore>),
     report: impl FnMut(Outcome<T>) -> Result<(), OutputError> + Send,
     interrupted: &(dyn Fn() + Sync),
 ) -> Result<(), OutputError> {
     session.output.start_buffering();
     let _guard = Guard::new(&session.output);
     let files = AtomicU64::new(0);
-    let hash_one = |job: &Job<T>| hash_one(session, job.file.as_ref());
+    let (cached, resumes) = known;
+    let hash_one = |job: &Job<T>| hash_one(session, resumes, job.file.as_ref());
     let retry_after = |job: &Job<T>, retries| {
         let path = match &job.file.as_ref()?.location {
             Location::Path(path) => path,
@@ -162,6 +171,7 @@ pub(super) fn hash_in_parallel<T: Send>(
         tag_bytes,
         cached,
         hash_one: &hash_one,
+        separate_bytes_min: resumes.map_or(u64::MAX, ResumeStore::file_bytes_min),
         retry_after: (session.args.retry_changed > 0).then_some(&retry_after),
         on_plan: &|plan| session.explain_device(plan),
         on_finished: &|plan| session.add_device(plan),
@@ -171,6 +181,9 @@ pub(super) fn hash_in_parallel<T: Send>(
         // (An error here cannot be reported.)
         let _ = session.output.flush();
         session.progress.finish();
+        if let Some(resumes) = resumes {
+            resumes.flush(INTERRUPTED_WAIT);
+        }
         interrupted();
     };
     let tick = || {
@@ -180,12 +193,19 @@ pub(super) fn hash_in_parallel<T: Send>(
     let interrupt = Interrupt::new(&flush, &tick);
     let watch = interrupt.as_ref().map(|interrupt| interrupt as &dyn Watch);
     let result = hash_files(jobs, &options, report, watch).and(session.output.flush());
+    if let Some(resumes) = resumes {
+        resumes.finish(INTERRUPTED_WAIT);
+    }
     session.count_inputs(files.into_inner(), session.supports_sharing());
     result
 }
 
 /// Hashes a file that does not share readers.
-fn hash_one(session: &Session<'_>, file: Option<&InputFile>) -> Result<Hashed, Failure> {
+fn hash_one(
+    session: &Session<'_>,
+    resumes: Option<&ResumeStore>,
+    file: Option<&InputFile>,
+) -> Result<Hashed, Failure> {
     let Some(file) = file else {
         return Err(Failure::Other("there is nothing to read".to_owned()));
     };
@@ -198,7 +218,19 @@ fn hash_one(session: &Session<'_>, file: Option<&InputFile>) -> Result<Hashed, F
         Location::Entry(entry) => Cow::Owned(PathBuf::from(OsString::from_vec(entry.path()))),
     };
     let source = file.open()?;
-    let hashed = session.hash_source(&source, &path, &algorithms);
+    let stored = resumes.and_then(|resumes| resumes.find(HashCache::key_of(&path), &source));
+    let hashed = match &stored {
+        Some(stored) => {
+            let finished = |subtree| stored.add(subtree);
+            let (subtree_bytes, known) = (stored.subtree_bytes(), &*stored.known);
+            let resume = Resume { subtree_bytes, known, finished: &finished };
+            session.hash_source(&source, &path, &algorithms, Some(&resume))
+        }
+        None => session.hash_source(&source, &path, &algorithms, None),
+    };
+    if let (Ok(_), Some(stored)) = (&hashed, stored) {
+        stored.done();
+    }
     hashed.map_err(|error| file.explain(&source, error.into()))
 }
 

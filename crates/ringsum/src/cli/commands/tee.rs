@@ -73,7 +73,7 @@ fn hash(
     }
     let progress = |bytes| session.progress.add(bytes);
     let hash = || ringsum::digest_tee(&plan, source, &options, tee, &progress);
-    session.carry_out(&plan, path, hash)
+    session.carry_out(&plan, path, None, hash)
 }
 
 /// Opens all destinations, not truncated; the files are also returned so that the caller can.

@@ -143,7 +143,7 @@ pub(super) fn report_unlisted(
     });
     let report = |outcome| report(session, outcome, &missing, &mut counts);
     let tag_bytes = |UnlistedTag(name, why): &_| name.len() + why.as_ref().map_or(0, String::len);
-    hash_in_parallel(session, jobs.map(Some), tag_bytes, None, report, &|| ())?;
+    hash_in_parallel(session, jobs.map(Some), tag_bytes, (None, None), report, &|| ())?;
     Ok(counts)
 }
 

@@ -129,6 +129,7 @@ impl Report<'_> {
         });
         let fields = [
             ("bytes", stats.bytes.into()),
+            ("hole_bytes", stats.hole_bytes.into()),
             ("wall_ns", nanos(stats.wall)),
             ("cpu_ns", nanos(stats.cpu)),
             ("bytes_per_s", bytes_per_s(stats).into()),
@@ -174,6 +175,10 @@ impl Report<'_> {
                 text
             }
         };
+        if stats.hole_bytes > 0 {
+            // (Writing to a string does not fail.)
+            let _ = write!(text, "\n  holes: {} bytes, not read", stats.hole_bytes);
+        }
         if stats.requests == 0 && stats.bytes == 0 {
             text.push_str("\n  read: nothing");
             return text;

@@ -196,6 +196,9 @@ pub struct FilesOptions<'a, T> {
     /// Hashes a file that cannot share readers: anything but a regular file, and files that must be
     /// read differently from the rest of their device. Usually called on one thread at a time.
     pub hash_one: HashOne<'a, T>,
+    /// Shortest regular file that is hashed by [`hash_one`](FilesOptions::hash_one) in any case, in
+    /// bytes. Default: none is.
+    pub separate_bytes_min: u64,
     /// Returns the delay before a file that changed while it was read is read again. The arguments
     /// are the job and the number of retries so far. `None`: the file fails.
     pub retry_after: Option<RetryAfter<'a, T>>,
@@ -217,6 +220,7 @@ impl<'a, T> FilesOptions<'a, T> {
             tag_bytes: |_| 0,
             cached: None,
             hash_one,
+            separate_bytes_min: u64::MAX,
             retry_after: None,
             on_plan: &|_| (),
             on_finished: &|_| (),

@@ -167,6 +167,10 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
             // A batch of many such files would occupy this thread for long, and stall the others in
             // the reorder buffer.
             () if is_large && !is_shared && may_requeue => Route::Requeue,
+            () if len >= run.options.separate_bytes_min => Route::Separately,
+            // Holes are left out if a file is read on its own.
+            () if source.has_holes() && !is_limited => Route::Spread,
+            () if source.has_holes() => Route::Separately,
             () if !is_cold && is_spread && large.most() > 1 && !is_limited => Route::Spread,
             () if !is_cold => Route::Cached,
             () if is_large && !is_shared => Route::Separately,
@@ -244,7 +248,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
     fn hash_spread(&self, job: &ActiveJob<T>, source: &Source) -> Result<Hashed, Failure> {
         let WorkerPool { run, plan, .. } = *self.pool;
         let options = run.options_of(job.job());
-        let part_of = RunOptions { part_of: Some(plan), ..RunOptions::default() };
+        let part_of = RunOptions { part_of: Some(plan), skip_holes: true, ..RunOptions::default() };
         let plan = crate::hash::plan(source, &options, &part_of)?;
         let progress = |bytes| (run.options.progress)(Progress::Bytes(bytes));
         let digests = digest_planned(&plan, source, &options, &progress)?;
