@@ -80,7 +80,6 @@ impl<'a> Dots<'a> {
         let beyond = beyond.collect();
         Some(Dots { rows, beyond, axis })
     }
-
 }
 
 /// How to read the dots, and what is beyond an axis.
