@@ -22,11 +22,11 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def sparse(tmp_path: Path) -> Path:
-    """A file that takes minutes to read: 1 TiB, without a block on the disk."""
+    """A file that takes minutes to hash: 8 TiB, without a block on the disk."""
     path = tmp_path / "sparse"
     with open(path, "wb") as file:
         try:
-            os.ftruncate(file.fileno(), 1 << 40)
+            os.ftruncate(file.fileno(), 1 << 43)
         except OSError as error:
-            pytest.skip(f"this file system has no file of 1 TiB: {error}")
+            pytest.skip(f"this file system has no file of 8 TiB: {error}")
     return path

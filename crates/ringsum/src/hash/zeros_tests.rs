@@ -124,7 +124,7 @@ fn zeros_have_the_hash_of_zeros() {
             let holes = [0..2 * MIB, 3 * MIB..total];
             for (holes, data) in [(&holes[..], Some(2 * MIB..3 * MIB)), (&[0..total], None)] {
                 let tree = TreeHasher::new(&mode);
-                let hasher = HoleHasher::new(&mode, holes, total);
+                let hasher = HoleHasher::new(&mode, holes, total, None);
                 hasher.run(&tree, &|_| ()).unwrap();
                 if let Some(Range { start, end }) = data {
                     tree.update(start, &vec![0; (end - start) as usize]).unwrap();
