@@ -85,7 +85,7 @@ pub(crate) fn run(
     let entries = paths.iter().map(|path| Entry::new(sidecar_of(path), &stamps));
     let mut entries: Vec<Entry> = entries.collect::<Result<_>>()?;
     if *oldest_first {
-        entries.sort_by_key(|entry| entry.stamp.map(|stamp| stamp.verified_ms));
+        entries.sort_by_key(|entry| entry.stamp.map(|stamp| stamp.verified_us));
     }
     let total: u64 = entries.iter().map(|entry| entry.bytes).sum();
     let most = share.map(|share| (u128::from(total) * u128::from(share)).div_ceil(PER_WHOLE));
@@ -172,7 +172,7 @@ fn report_earlier(args: &VerifyArgs, entries: &[Entry]) -> Result<Status> {
     let mut status = Status::Intact;
     let mut out = std::io::stdout().lock();
     for entry in entries.iter().filter(|entry| !entry.is_done) {
-        let Some(Stamp { verified_ms, status: earlier }) = entry.stamp else { continue };
+        let Some(Stamp { verified_us, status: earlier }) = entry.stamp else { continue };
         if earlier == Status::Intact {
             continue;
         }
@@ -182,7 +182,7 @@ fn report_earlier(args: &VerifyArgs, entries: &[Entry]) -> Result<Status> {
             true => writeln!(
                 out,
                 "{}",
-                json!({ "sidecar": path, "status": earlier.word(), "verified_ms": verified_ms })
+                json!({ "sidecar": path, "status": earlier.word(), "verified_us": verified_us })
             )?,
             false => writeln!(
                 out,
