@@ -14,7 +14,6 @@ mod cli;
 pub mod fuzzed;
 mod model;
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
 mod replay;
 mod report;
 mod runner;

@@ -8,7 +8,9 @@ use blockring::{EngineKind, IoPriority, RateLimit, parse_size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::Reading;
+use crate::generate::Generate;
 use crate::geometry::MILLION;
+use crate::scrub::ScrubArgs;
 
 /// Find damaged bytes of files, and repair them
 ///
@@ -17,11 +19,16 @@ use crate::geometry::MILLION;
 #[command(
     name = "ringguard",
     version,
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
     after_help = "Exit status: 0 if everything is intact or was repaired, 1 if something is damaged and can be repaired, 2 for a wrong command line, 3 if something is damaged beyond repair, 4 if a file could not be read or written."
 )]
 pub(crate) struct Cli {
+    /// Print the man page or a completion script
+    #[arg(long, value_name = "WHAT", required = true)]
+    pub(crate) generate: Option<Generate>,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -63,7 +70,7 @@ pub(crate) struct CreateArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// Sidecars, or files that have one
+    /// Sidecars, or files that have one; or directories with -r
     #[arg(value_name = "NAME.guard|FILE", required = true)]
     pub(crate) names: Vec<PathBuf>,
     /// Also check that the digests are those of this checksum file
@@ -75,6 +82,8 @@ pub(crate) struct VerifyArgs {
     /// Read from the device, never from the page cache
     #[arg(long)]
     pub(crate) bypass_cache: bool,
+    #[command(flatten)]
+    pub(crate) scrub: ScrubArgs,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
     #[command(flatten)]
@@ -216,7 +225,7 @@ impl IoArgs {
     }
 }
 
-fn parse_percent(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_percent(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
     match number {
         Ok(percent) if (0.0..=100.0).contains(&percent) => {

@@ -14,6 +14,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use anyhow::{Result, anyhow};
+use blockring::{Buffer, HugePages};
 use reed_solomon_simd::engine::tables::{get_exp_log, mul};
 use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, ShardsRefMut, utils};
 
@@ -36,17 +38,34 @@ pub(crate) fn prepare() {
     ENGINE.with(|engine| engine.mul(&mut [[0; 64]], 1));
 }
 
-/// The same part of each of M shards, one behind the other.
-type Strip = Mutex<Vec<Unit>>;
+/// The same part of each of M shards, one behind the other. (Not on the heap: the allocator would
+/// keep areas of each thread, 40 MiB after 16 GiB.)
+struct Strip {
+    /// Units of each shard that are in use.
+    units: usize,
+    memory: Buffer,
+}
+
+impl Strip {
+    fn used(&mut self, shards: usize) -> &mut [Unit] {
+        &mut self.memory.as_chunks_mut().0[..shards * self.units]
+    }
+
+    fn read(&self, shard: usize) -> &[u8] {
+        &self.memory[shard * self.units * 64..][..self.units * 64]
+    }
+}
 
 /// Strips that together hold M runs.
 struct Area {
-    strips: Vec<Strip>,
+    strips: Vec<Mutex<Strip>>,
 }
 
 /// Computes the parity of steps.
 pub(crate) struct Coder<'a> {
     geometry: Geometry,
+    /// Longest run, in bytes.
+    run_bytes: usize,
     /// Shards of a chunk: `m` rounded up to a power of two.
     shards: usize,
     steps: Mutex<HashMap<Step, Arc<Open>>>,
@@ -54,7 +73,7 @@ pub(crate) struct Coder<'a> {
     finished: Box<Finished<'a>>,
 }
 
-type Finished<'a> = dyn Fn(Step, Sums<'_>) -> anyhow::Result<()> + Send + Sync + 'a;
+type Finished<'a> = dyn Fn(Step, Sums<'_>) -> Result<()> + Send + Sync + 'a;
 
 /// A step some of whose runs have not arrived.
 struct Open {
@@ -71,53 +90,65 @@ struct Chunk {
 /// The parity of a step.
 pub(crate) struct Sums<'a> {
     open: &'a Open,
-    shards: usize,
     piece_bytes: usize,
 }
 
 impl<'a> Coder<'a> {
-    /// `finished` gets the parity of each step, on the thread that passed its last run.
+    /// Steps have at most `columns` columns. `finished` gets the parity of each step, on the thread that passed its last run.
     pub(crate) fn new(
         geometry: Geometry,
-        finished: impl Fn(Step, Sums<'_>) -> anyhow::Result<()> + Send + Sync + 'a,
+        columns: u32,
+        finished: impl Fn(Step, Sums<'_>) -> Result<()> + Send + Sync + 'a,
     ) -> Coder<'a> {
         let shards = geometry.m.next_power_of_two() as usize;
         let finished = Box::new(finished);
-        Coder { geometry, shards, steps: Mutex::default(), free: Mutex::default(), finished }
-    }
-
-    fn area(&self, step: Step) -> Area {
-        let bytes = step.count as usize * self.geometry.piece_bytes as usize;
-        let strips = bytes.div_ceil(STRIP_BYTES);
-        let mut free = lock(&self.free);
-        let mut area = free.pop().unwrap_or(Area { strips: Vec::new() });
-        drop(free);
-        area.strips.resize_with(strips, Strip::default);
-        for (i, strip) in area.strips.iter_mut().enumerate() {
-            let units = STRIP_BYTES.min(bytes - i * STRIP_BYTES) / 64;
-            let strip = strip.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            strip.resize(self.shards * units, [0; 64]);
+        let run_bytes = columns as usize * geometry.piece_bytes as usize;
+        Coder {
+            geometry,
+            run_bytes,
+            shards,
+            steps: Mutex::default(),
+            free: Mutex::default(),
+            finished,
         }
-        area
     }
 
-    fn open(&self, step: Step) -> Arc<Open> {
+    fn area(&self, step: Step) -> Result<Area> {
+        let bytes = step.count as usize * self.geometry.piece_bytes as usize;
+        let mut area = lock(&self.free).pop().unwrap_or(Area { strips: Vec::new() });
+        // All have memory for a full strip, so that they fit every step.
+        let full = (self.shards * STRIP_BYTES.min(self.run_bytes)) as u32;
+        area.strips.truncate(bytes.div_ceil(STRIP_BYTES));
+        while area.strips.len() < bytes.div_ceil(STRIP_BYTES) {
+            let memory = Buffer::new(full, HugePages::Off)
+                .map_err(|error| anyhow!("{full} bytes of memory for the code: {error}"))?;
+            area.strips.push(Mutex::new(Strip { units: 0, memory }));
+        }
+        for (i, strip) in area.strips.iter().enumerate() {
+            lock(strip).units = STRIP_BYTES.min(bytes - i * STRIP_BYTES) / 64;
+        }
+        Ok(area)
+    }
+
+    fn open(&self, step: Step) -> Result<Arc<Open>> {
         let mut steps = lock(&self.steps);
-        let open = steps.entry(step).or_insert_with(|| {
-            let shards = self.geometry.runs(step).count();
-            let sums = self.area(step);
-            for strip in &sums.strips {
-                lock(strip).fill([0; 64]);
-            }
-            let chunks_left = AtomicU32::new(shards.div_ceil(self.shards) as u32);
-            Arc::new(Open { chunks: Mutex::default(), chunks_left, sums })
-        });
-        Arc::clone(open)
+        if let Some(open) = steps.get(&step) {
+            return Ok(Arc::clone(open));
+        }
+        let shards = self.geometry.runs(step).count();
+        let sums = self.area(step)?;
+        for strip in &sums.strips {
+            lock(strip).used(self.shards).fill([0; 64]);
+        }
+        let chunks_left = AtomicU32::new(shards.div_ceil(self.shards) as u32);
+        let open = Arc::new(Open { chunks: Mutex::default(), chunks_left, sums });
+        steps.insert(step, Arc::clone(&open));
+        Ok(open)
     }
 
     /// Adds the bytes of a run. Missing bytes at its end are zeros. Each run of a step is added once.
-    pub(crate) fn add(&self, run: &Run, bytes: &[u8]) -> anyhow::Result<()> {
-        let open = self.open(run.step);
+    pub(crate) fn add(&self, run: &Run, bytes: &[u8]) -> Result<()> {
+        let open = self.open(run.step)?;
         let number = run.shard / self.shards as u32;
         let first = number * self.shards as u32;
         let expected = || {
@@ -125,15 +156,23 @@ impl<'a> Coder<'a> {
             let last = first + self.shards as u32;
             (first..last).take_while(|shard| self.geometry.piece(column, *shard).is_some()).count()
         };
-        let chunk = Arc::clone(lock(&open.chunks).entry(number).or_insert_with(|| {
-            let left = AtomicU32::new(expected() as u32);
-            Arc::new(Chunk { area: self.area(run.step), left })
-        }));
+        let mut chunks = lock(&open.chunks);
+        let chunk = match chunks.get(&number) {
+            Some(chunk) => Arc::clone(chunk),
+            None => {
+                let left = AtomicU32::new(expected() as u32);
+                let chunk = Arc::new(Chunk { area: self.area(run.step)?, left });
+                chunks.insert(number, Arc::clone(&chunk));
+                chunk
+            }
+        };
+        drop(chunks);
         let place = (run.shard - first) as usize;
         for (i, strip) in chunk.area.strips.iter().enumerate() {
             let mut strip = lock(strip);
-            let units = strip.len() / self.shards;
-            let target = strip[place * units..(place + 1) * units].as_flattened_mut();
+            let units = strip.units;
+            let target =
+                strip.used(self.shards)[place * units..(place + 1) * units].as_flattened_mut();
             let rest = bytes.get(i * STRIP_BYTES..).unwrap_or_default();
             let have = rest.len().min(target.len());
             target[..have].copy_from_slice(&rest[..have]);
@@ -156,28 +195,28 @@ impl<'a> Coder<'a> {
         ENGINE.with(|engine| {
             for (strip, sums) in chunk.area.strips.iter().zip(&open.sums.strips) {
                 let mut strip = lock(strip);
-                let units = strip.len() / self.shards;
-                let mut shards = ShardsRefMut::new(self.shards, units, &mut strip);
+                let units = strip.units;
+                let mut shards = ShardsRefMut::new(self.shards, units, strip.used(self.shards));
                 shards.zero(count..);
                 let skew = (number + 1) * self.shards;
                 engine.ifft(&mut shards, 0, self.shards, count, skew);
-                utils::xor(&mut lock(sums), &strip);
+                utils::xor(lock(sums).used(self.shards), strip.used(self.shards));
             }
         });
     }
 
-    fn finish(&self, step: Step, open: Arc<Open>) -> anyhow::Result<()> {
+    fn finish(&self, step: Step, open: Arc<Open>) -> Result<()> {
         lock(&self.steps).remove(&step);
         ENGINE.with(|engine| {
             for sums in &open.sums.strips {
                 let mut sums = lock(sums);
-                let units = sums.len() / self.shards;
-                let mut shards = ShardsRefMut::new(self.shards, units, &mut sums);
+                let units = sums.units;
+                let mut shards = ShardsRefMut::new(self.shards, units, sums.used(self.shards));
                 engine.fft(&mut shards, 0, self.shards, self.geometry.m as usize, 0);
             }
         });
         let piece_bytes = self.geometry.piece_bytes as usize;
-        (self.finished)(step, Sums { open: &open, shards: self.shards, piece_bytes })?;
+        (self.finished)(step, Sums { open: &open, piece_bytes })?;
         if let Some(open) = Arc::into_inner(open) {
             lock(&self.free).push(open.sums);
         }
@@ -192,8 +231,7 @@ impl Sums<'_> {
         let end = start + count as usize * self.piece_bytes;
         while start < end {
             let strip = lock(&self.open.sums.strips[start / STRIP_BYTES]);
-            let units = strip.len() / self.shards;
-            let shard = strip[parity as usize * units..][..units].as_flattened();
+            let shard = strip.read(parity as usize);
             let from = start % STRIP_BYTES;
             let take = (shard.len() - from).min(end - start);
             bytes.extend_from_slice(&shard[from..from + take]);
@@ -303,7 +341,7 @@ pub(crate) fn encode(pieces: &[Vec<u8>], m: u32) -> Vec<Vec<u8>> {
         columns: 1,
     };
     let found = Mutex::new(Vec::new());
-    let coder = Coder::new(geometry, |_, sums| {
+    let coder = Coder::new(geometry, 1, |_, sums| {
         let mut found = lock(&found);
         for parity in 0..m {
             let mut bytes = Vec::new();

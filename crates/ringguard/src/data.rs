@@ -1,34 +1,36 @@
-//! Reading the data by runs of pieces: of one file through `blockring`, of many files on a pool of
-//! threads, because a run of those is many short reads of different files.
+//! Reading the data by runs of pieces: of one file as extents of a plan, of many files on a few
+//! threads, each of which has the files of a run in flight together.
 
-use std::fs::File as StdFile;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use blockring::{
-    Buffer, CacheMode, Config, ErrorKind, Extent, HugePages, Plan, RunOptions, Source,
+    CacheMode, Config, ErrorKind, Extent, Fingerprint, Plan, ReaderKind, RunOptions, Source,
 };
-use rustix::fs::{OFlags, Stat};
+use rustix::fs::Stat;
 
 use crate::format::File;
 use crate::geometry::{Geometry, Run};
 use crate::lock;
+use crate::run_reader::RunReader;
 use crate::tree::Tree;
 
-/// Threads that read many files: as many reads are in flight. (100,000 files of 4 KiB, cold: 1
-/// thread reads 18,000 a second, 32 threads 109,000, 128 no more than a quarter above that.)
-const THREADS: usize = 32;
+/// Threads that read many files.
+const THREADS: usize = 8;
 
 /// Times that the reads of a file start again after a read error. Then the rest is read run by run.
 const FAILURES_MAX: u32 = 100;
 
-/// Alignment of direct reads that every device in use accepts, in bytes.
-const ALIGN: u64 = 4096;
+/// Shortest piece that is read as an extent of its own, in bytes: the alignment of direct reads that
+/// every device accepts. Shorter ones are read together.
+const EXTENT_BYTES_MIN: u32 = 4096;
+
+/// Files that a plan for many is chosen from.
+const SAMPLES: usize = 12;
 
 /// How to read.
 #[derive(Debug, Clone, Default)]
@@ -49,23 +51,14 @@ pub(crate) struct Data<'a> {
     pub(crate) fingerprints: Option<&'a [Fingerprint]>,
 }
 
-/// What shows that a file is as it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fingerprint {
-    pub(crate) len: u64,
-    pub(crate) mtime: (i64, i64),
-    pub(crate) ctime: (i64, i64),
-    pub(crate) inode: u64,
-}
-
-impl Fingerprint {
-    pub(crate) fn of(stat: &Stat) -> Fingerprint {
-        Fingerprint {
-            len: stat.st_size as u64,
-            mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
-            ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
-            inode: stat.st_ino,
-        }
+/// Returns the fingerprint of a file.
+pub(crate) fn fingerprint(stat: &Stat) -> Fingerprint {
+    Fingerprint {
+        inode: stat.st_ino,
+        mode: stat.st_mode,
+        len: stat.st_size as u64,
+        mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime: (stat.st_ctime, stat.st_ctime_nsec as i64),
     }
 }
 
@@ -109,14 +102,16 @@ impl Data<'_> {
         tolerant: bool,
         consume: &Consume<'_>,
     ) -> Result<()> {
+        if self.geometry.piece_bytes < EXTENT_BYTES_MIN {
+            return self.read_by_run(runs, tolerant, consume);
+        }
         let path = self.tree.path(&file.name);
-        let source = match self.tree.read(&file.name) {
-            Ok((opened, stat)) => {
-                self.check(0, &stat)?;
-                Source::from_exclusive(opened, &path, CacheMode::Buffered)?
+        let source = match self.open(0, CacheMode::Buffered) {
+            Ok(source) => source,
+            Err(error) if tolerant && !error.is::<Changed>() => {
+                return self.read_by_run(runs, tolerant, consume);
             }
-            Err(_) if tolerant => return self.read_slowly(runs, consume),
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            Err(error) => return Err(error),
         };
         let piece_bytes = u64::from(self.geometry.piece_bytes);
         let end = source.len().unwrap_or(0).min(file.len);
@@ -131,7 +126,8 @@ impl Data<'_> {
         let done: Vec<_> = runs.iter().map(|_| AtomicBool::new(false)).collect();
         let longest = extents.iter().map(|extent| extent.len).max().unwrap_or(0);
         let config = self.reading.config.clone().with(|config| {
-            config.io.block_bytes.get_or_insert(longest.next_multiple_of(ALIGN as u32).max(4096));
+            let block = longest.next_multiple_of(EXTENT_BYTES_MIN).max(EXTENT_BYTES_MIN);
+            config.io.block_bytes.get_or_insert(block);
         });
         ensure!(
             config.io.block_bytes.is_none_or(|bytes| bytes >= longest),
@@ -174,62 +170,82 @@ impl Data<'_> {
         if !tolerant {
             return Err(anyhow!("{}: it is shorter than it was", path.display()));
         }
-        self.read_slowly(&left, consume)
+        self.read_by_run(&left, tolerant, consume)
     }
 
     /// Explains how the data are read.
     pub(crate) fn explain(&self) -> Result<String> {
-        let [file] = self.files else {
-            return Ok(format!(
-                "  engine   {THREADS} threads       many files: each run is several short reads"
-            ));
+        let [_] = self.files else {
+            let plan = self.plan_for_files()?;
+            return Ok(plan.map_or(String::new(), |plan| plan.to_string()));
         };
-        let (opened, _) = self.tree.read(&file.name)?;
-        let source =
-            Source::from_exclusive(opened, self.tree.path(&file.name), CacheMode::Buffered)?;
+        let source = self.open(0, CacheMode::Buffered)?;
         let config = self.reading.config.clone().with(|config| {
             config.io.block_bytes.get_or_insert(self.reading.run_bytes);
         });
         Ok(Plan::choose(&source, &config, &RunOptions::default())?.to_string())
     }
 
-    /// Reads runs one after another, piece by piece where necessary.
-    fn read_slowly(&self, runs: &[Run], consume: &Consume<'_>) -> Result<()> {
-        let mut reader = RunReader::new(self, true)?;
-        for run in runs {
-            reader.read(run)?;
-            consume(Piece { run: *run, bytes: &reader.bytes, unread: &reader.unread })?;
+    /// Opens a file, which must be as it was if fingerprints are known.
+    pub(crate) fn open(&self, index: usize, mode: CacheMode) -> Result<Source> {
+        let name = &self.files[index].name;
+        let path = self.tree.path(name);
+        let file = self.tree.open_file(name, mode).with_context(|| path.display().to_string())?;
+        let source = Source::from_exclusive(file, &path, mode)?;
+        ensure!(
+            source.kind() == blockring::SourceKind::File,
+            "{}: it is not a regular file",
+            path.display()
+        );
+        match self.fingerprints.map(|all| all[index]) {
+            Some(before) if before != source.fingerprint() => Err(Changed::new(
+                &path.display().to_string(),
+                before.len,
+                source.fingerprint().len,
+            ))?,
+            _ => Ok(source),
         }
-        Ok(())
+    }
+
+    /// Chooses how many files are read; `None` if there is none that can be opened.
+    pub(crate) fn plan_for_files(&self) -> Result<Option<Plan>> {
+        let step = (self.files.len() / SAMPLES).max(1);
+        let samples = (0..self.files.len()).filter(|index| self.files[*index].len > 0);
+        let sources = samples.step_by(step).filter_map(|index| {
+            let source = self.open(index, CacheMode::Buffered).ok()?;
+            source.len().is_some_and(|len| len > 0).then_some(source)
+        });
+        let sources: Vec<_> = sources.take(SAMPLES).collect();
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let config = self.reading.config.clone();
+        Ok(Some(Plan::choose_for_files(&sources, &config, &RunOptions::default())?))
+    }
+
+    /// Reads runs one after another, piece by piece where necessary.
+    fn read_by_run(&self, runs: &[Run], tolerant: bool, consume: &Consume<'_>) -> Result<()> {
+        let mut reader = RunReader::new(self, None, tolerant)?;
+        runs.iter().try_for_each(|run| consume(reader.read(run)?))
     }
 
     fn read_many(&self, runs: &[Run], tolerant: bool, consume: &Consume<'_>) -> Result<()> {
+        let plan = self.plan_for_files()?;
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || -> Result<()> {
-            let mut reader = RunReader::new(self, tolerant)?;
+            let mut reader = RunReader::new(self, plan.as_ref(), tolerant)?;
             while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Some(limit) = &self.reading.config.io.rate_limit {
-                    limit.wait(u64::from(run.count) * u64::from(self.geometry.piece_bytes));
-                }
-                reader.read(run)?;
-                consume(Piece { run: *run, bytes: &reader.bytes, unread: &reader.unread })?;
+                consume(reader.read(run)?)?;
             }
             Ok(())
         };
         let guarded = || {
-            // The priority of a thread lasts as long as a reader that has it.
-            let priority = self.priority_plan();
-            let _priority =
-                priority.as_ref().map(|plan| plan.reader(blockring::ReaderKind::Cached));
             if let Err(error) = work() {
                 next.store(runs.len(), Ordering::Relaxed);
                 lock(&failed).get_or_insert(error);
             }
         };
-        let threads = match self.reading.config.io.workers {
-            Some(workers) => workers as usize + 1,
-            None => THREADS.min(self.threads_in_memory()),
-        };
+        let threads = self.threads(plan.as_ref());
         thread::scope(|scope| {
             for _ in 1..threads.min(runs.len()) {
                 // A thread that cannot be started leaves its work to the others.
@@ -243,147 +259,35 @@ impl Data<'_> {
         }
     }
 
-    /// A quarter of the memory is for the buffers of threads.
-    fn threads_in_memory(&self) -> usize {
-        let limit = self.reading.config.memory.limit_bytes.unwrap_or(64 << 20);
-        (limit / 4 / u64::from(self.reading.run_bytes).max(1)).max(2) as usize
-    }
-
-    fn priority_plan(&self) -> Option<Plan> {
-        self.reading.config.io.priority?;
-        let file = self.files.iter().find(|file| file.len > 0)?;
-        let (opened, _) = self.tree.read(&file.name).ok()?;
-        let source =
-            Source::from_exclusive(opened, self.tree.path(&file.name), CacheMode::Buffered).ok()?;
-        Plan::choose_for_files(&[source], &self.reading.config, &RunOptions::default()).ok()
-    }
-
-    /// Checks that a file is as it was.
-    fn check(&self, index: usize, stat: &Stat) -> Result<()> {
-        let now = Fingerprint::of(stat);
-        match self.fingerprints.map(|all| all[index]) {
-            Some(before) if before != now => {
-                let path = self.tree.path(&self.files[index].name);
-                let what = match before.len == now.len {
-                    true => "its times changed".to_owned(),
-                    false => format!("its length changed from {} to {} bytes", before.len, now.len),
-                };
-                let path = path.display();
-                Err(Changed(format!(
-                    "{path}: changed while it was read ({what}); try again when no process writes to it"
-                )))?
-            }
-            _ => Ok(()),
+    /// Returns the number of threads that read many files: one if the disk is rotational, and no
+    /// more than have room in a quarter of the memory.
+    fn threads(&self, plan: Option<&Plan>) -> usize {
+        let Some(plan) = plan.filter(|plan| !plan.is_rotational()) else { return 1 };
+        let config = &self.reading.config;
+        if let Some(workers) = config.io.workers {
+            return workers as usize + 1;
         }
-    }
-}
-
-/// Reads runs on one thread.
-struct RunReader<'a> {
-    data: &'a Data<'a>,
-    tolerant: bool,
-    bytes: Vec<u8>,
-    unread: Vec<u64>,
-    /// The large file read last.
-    last: Option<(usize, StdFile, bool)>,
-    direct: Option<Buffer>,
-}
-
-impl<'a> RunReader<'a> {
-    fn new(data: &'a Data<'a>, tolerant: bool) -> Result<RunReader<'a>> {
-        let bypass = data.reading.config.io.bypass_cache
-            || data.reading.config.io.cache == Some(CacheMode::Direct);
-        let direct = match bypass {
-            // Room for the sectors at both ends.
-            true => Some(Buffer::new(data.reading.run_bytes + 2 * ALIGN as u32, HugePages::Off)?),
-            false => None,
-        };
-        let (bytes, unread) = (Vec::new(), Vec::new());
-        Ok(RunReader { data, tolerant, bytes, unread, last: None, direct })
-    }
-
-    fn read(&mut self, run: &Run) -> Result<()> {
-        let piece_bytes = u64::from(self.data.geometry.piece_bytes);
-        let start = run.first * piece_bytes;
-        let end = start + u64::from(run.count) * piece_bytes;
-        self.unread.clear();
-        self.bytes.clear();
-        self.bytes.resize((end - start) as usize, 0);
-        for index in self.data.files_in(start, end) {
-            let file = &self.data.files[index];
-            let part = file.start.max(start)..file.end().min(end);
-            if part.is_empty() {
-                continue;
-            }
-            let offset = part.start - file.start;
-            let (from, to) = ((part.start - start) as usize, (part.end - start) as usize);
-            if let Err(error) = self.read_part(index, offset, from, to) {
-                if !self.tolerant || error.is::<Changed>() {
-                    return Err(error);
-                }
-                self.bytes[from..to].fill(0);
-                self.read_pieces(index, part, start);
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads each piece by itself, as far as it can be read.
-    fn read_pieces(&mut self, index: usize, part: std::ops::Range<u64>, start: u64) {
-        let piece_bytes = u64::from(self.data.geometry.piece_bytes);
-        let file_start = self.data.files[index].start;
-        for piece in part.start / piece_bytes..part.end.div_ceil(piece_bytes) {
-            let from = (piece * piece_bytes).max(part.start);
-            let to = ((piece + 1) * piece_bytes).min(part.end);
-            let place = (from - start) as usize..(to - start) as usize;
-            if self.read_part(index, from - file_start, place.start, place.end).is_err() {
-                self.bytes[place].fill(0);
-                if self.unread.last() != Some(&piece) {
-                    self.unread.push(piece);
-                }
-            }
-        }
-    }
-
-    /// Reads bytes of a file to `from..to`.
-    fn read_part(&mut self, index: usize, offset: u64, from: usize, to: usize) -> Result<()> {
-        let (name, path) = {
-            let file = &self.data.files[index];
-            (&file.name, || self.data.tree.path(&file.name).display().to_string())
-        };
-        if self.last.as_ref().is_none_or(|(last, ..)| *last != index) {
-            let (file, stat) = self.data.tree.read(name).with_context(path)?;
-            self.data.check(index, &stat)?;
-            let is_direct = self.direct.is_some() && make_direct(&file);
-            self.last = Some((index, file, is_direct));
-        }
-        let Some((_, file, is_direct)) = &self.last else { return Ok(()) };
-        let target = &mut self.bytes[from..to];
-        match (&mut self.direct, is_direct) {
-            (Some(buffer), true) => {
-                let aligned = offset / ALIGN * ALIGN;
-                let skip = (offset - aligned) as usize;
-                let want = (skip + target.len()).next_multiple_of(ALIGN as usize);
-                read_to_end(file, aligned, &mut buffer[..want], skip + target.len())
-                    .with_context(path)?;
-                target.copy_from_slice(&buffer[skip..skip + target.len()]);
-            }
-            _ => {
-                let want = target.len();
-                read_to_end(file, offset, target, want).with_context(path)?;
-            }
-        }
-        if self.data.fingerprints.is_some() {
-            let stat = rustix::fs::fstat(file).map_err(io::Error::from).with_context(path)?;
-            self.data.check(index, &stat)?;
-        }
-        Ok(())
+        let limit = config.memory.limit_bytes.unwrap_or(16 << 20);
+        let each = plan.reader_bytes(ReaderKind::Small) + u64::from(self.reading.run_bytes);
+        THREADS.min((limit / each.max(1)).max(2) as usize)
     }
 }
 
 /// A file that changes is no damage.
 #[derive(Debug)]
-struct Changed(String);
+pub(crate) struct Changed(String);
+
+impl Changed {
+    fn new(path: &str, before: u64, now: u64) -> Changed {
+        let what = match before == now {
+            true => "its times changed".to_owned(),
+            false => format!("its length changed from {before} to {now} bytes"),
+        };
+        Changed(format!(
+            "{path}: changed while it was read ({what}); try again when no process writes to it"
+        ))
+    }
+}
 
 impl std::fmt::Display for Changed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -392,29 +296,6 @@ impl std::fmt::Display for Changed {
 }
 
 impl std::error::Error for Changed {}
-
-fn make_direct(file: &StdFile) -> bool {
-    rustix::fs::fcntl_setfl(file, OFlags::DIRECT).is_ok()
-}
-
-/// Reads until at least `least` bytes are there.
-fn read_to_end(file: &StdFile, offset: u64, buffer: &mut [u8], least: usize) -> io::Result<()> {
-    let mut have = 0;
-    while have < least {
-        match file.read_at(&mut buffer[have..], offset + have as u64) {
-            Ok(0) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "it is shorter than it was",
-                ));
-            }
-            Ok(n) => have += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
 
 /// Drops a file from the page cache, so that it is read from its device.
 pub(crate) fn drop_cached(file: impl AsFd) -> io::Result<()> {

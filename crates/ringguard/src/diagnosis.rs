@@ -208,10 +208,13 @@ impl<'a> Examination<'a> {
         .unwrap_or_else(|never| match never {});
         let states = states.into_iter().enumerate();
         let states = states.map(|(index, state)| match state {
-            Some(state) => Ok(state),
-            None => self.examine(index, &files[index]),
+            Some(state) => state,
+            // An error of one file must not hide what the others are.
+            None => self
+                .examine(index, &files[index])
+                .unwrap_or_else(|error| State::Unreadable(format!("{error:#}"))),
         });
-        states.collect()
+        Ok(states.collect())
     }
 
     /// Returns the pieces that differ from what was protected, and whether the hashes of pieces
@@ -233,7 +236,8 @@ impl<'a> Examination<'a> {
             }
         }
         if geometry.m == 0 {
-            return Ok((suspects, false));
+            let is_unlocated = |state: &State| matches!(state, State::Damaged { ranges, found: None } if ranges.is_empty());
+            return Ok((suspects, states.iter().any(is_unlocated)));
         }
         let bad = self.check_pieces(&suspects)?;
         let mut contradicts = false;
@@ -356,7 +360,8 @@ pub(crate) fn read_list(path: &std::path::Path) -> Result<HashMap<Vec<u8>, Vec<u
         if let Some(line) = reader.line(&line).with_context(name)?
             && line.first.algorithm == ringsum::Algorithm::Blake3
         {
-            digests.insert(line.name, line.first.digest);
+            let name = line.name.strip_prefix(b"./").unwrap_or(&line.name).to_vec();
+            digests.insert(name, line.first.digest);
         }
     }
     Ok(digests)

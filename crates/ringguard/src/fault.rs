@@ -15,6 +15,23 @@ pub(crate) fn batch_bytes() -> Option<u64> {
     None
 }
 
+/// A partial sidecar was opened and locked. `RINGGUARD_TAKEN`: another process completed it before.
+pub(crate) fn opened(path: &std::path::Path) {
+    #[cfg(debug_assertions)]
+    if let Some(name) = std::env::var_os("RINGGUARD_TAKEN")
+        && !std::path::Path::new(&name).exists()
+    {
+        let _ = std::fs::rename(path, &name);
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = path;
+}
+
+/// Whether a test wants the disk to be rotational.
+pub(crate) fn is_rotational() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("RINGGUARD_ROTATIONAL").is_some()
+}
+
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::atomic::{AtomicU64, Ordering};

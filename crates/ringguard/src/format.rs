@@ -29,6 +29,8 @@ const CATALOGUE_PARITY: u16 = 64;
 const CATALOGUE_BYTES_MAX: u64 = 4 << 30;
 /// Fewest bytes of a file in a catalogue.
 const ENTRY_BYTES_MIN: u64 = 41;
+/// Longest name, in bytes: that of a path.
+pub(crate) const NAME_BYTES_MAX: u64 = 4096;
 
 pub(crate) type PieceHash = [u8; PIECE_HASH_BYTES as usize];
 
@@ -349,6 +351,9 @@ impl<'a> Cursor<'a> {
         let suffix = self.varint()?;
         let suffix = self.take(suffix)?;
         let prefix = before.map_or(&[][..], |file| &file.name).get(..common)?;
+        if (prefix.len() + suffix.len()) as u64 > NAME_BYTES_MAX {
+            return None;
+        }
         let name = [prefix, suffix].concat();
         let len = self.varint()?;
         let start = before.map_or(0, File::end).checked_add(self.varint()?)?;
@@ -378,6 +383,11 @@ pub(crate) fn decode_catalogue(bytes: &[u8], head: &Head) -> Result<Vec<File>> {
 
 /// Refuses names that lead out of the directory.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    ensure!(
+        name.len() as u64 <= NAME_BYTES_MAX,
+        "a name of {} bytes is longer than {NAME_BYTES_MAX}",
+        name.len()
+    );
     let is_inside = !name.is_empty()
         && !name.contains(&0)
         && name.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."));

@@ -5,6 +5,8 @@
 //! pieces of parity. A burst of damage up to `m x C` pieces long therefore takes at most `m` pieces
 //! (and one at either end) from any column.
 
+use anyhow::{Result, ensure};
+
 /// Largest piece, in bytes. Larger pieces would not be read faster, because adjacent ones are read
 /// together, and would lose more to each flipped bit.
 pub(crate) const PIECE_BYTES_MAX: u32 = 64 << 10;
@@ -13,6 +15,8 @@ pub(crate) const PIECE_BYTES_MIN: u32 = 1 << 10;
 /// Most pieces of parity in a column of a new sidecar: a transform of 16 pieces. (One core, 64 KiB
 /// pieces: m = 16 encodes 3.8 GB/s of data, m = 26 2.7, m = 50 2.0.)
 const PARITY_MAX: u32 = 16;
+/// Bytes of a chunk of the code that are always allowed.
+const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// Most redundancy, in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
 
@@ -57,11 +61,12 @@ pub(crate) struct Run {
 }
 
 impl Geometry {
-    /// Chooses the geometry for `pieces` pieces and a redundancy in millionths. `window_bytes`: most
-    /// bytes of parity and of pieces that wait for it, if the data are read in order.
+    /// Chooses the geometry for `pieces` pieces with `data_bytes` of data, and a redundancy of these
+    /// in millionths. (Pieces of sets are not full.) `window_bytes`: most bytes of parity and of pieces that wait for it, if the data are read in order.
     pub(crate) fn choose(
         pieces: u64,
         piece_bytes: u32,
+        data_bytes: u64,
         redundancy: u64,
         window_bytes: Option<u64>,
     ) -> Geometry {
@@ -69,8 +74,8 @@ impl Geometry {
             return Geometry { pieces, piece_bytes, k: 1, m: 0, columns: pieces.max(1) };
         }
         let parity = |m: u32| {
-            let all = u128::from(pieces) * u128::from(redundancy);
-            all.div_ceil(u128::from(MILLION) * u128::from(m)) as u64
+            let all = u128::from(data_bytes) * u128::from(redundancy);
+            all.div_ceil(u128::from(MILLION * u64::from(piece_bytes)) * u128::from(m)) as u64
         };
         // As little parity as the redundancy allows; of equals, the most in a column.
         let best =
@@ -159,6 +164,22 @@ impl Geometry {
         })
     }
 
+    /// Returns the number of columns that are read together, so that runs are as long as they should
+    /// be: fewer if columns have so much parity that their sums would take more memory than usual.
+    pub(crate) fn columns_at_once(&self, run_bytes: u32) -> Result<u32> {
+        let shards = u64::from(self.m.max(1)).next_power_of_two();
+        let usual = u64::from(PARITY_MAX.next_power_of_two()) * u64::from(run_bytes);
+        let piece_bytes = u64::from(self.piece_bytes);
+        let bytes = shards * piece_bytes;
+        ensure!(
+            bytes <= usual.max(CHUNK_BYTES_MAX),
+            "{} pieces of parity of {piece_bytes} bytes in a column need more memory than is used here",
+            self.m
+        );
+        let columns = u64::from(run_bytes).min(usual / shards) / piece_bytes;
+        Ok(columns.clamp(1, self.columns) as u32)
+    }
+
     /// Returns the runs of a step, one for each shard.
     pub(crate) fn runs(&self, step: Step) -> impl Iterator<Item = Run> + '_ {
         (0..self.k).map_while(move |shard| {
@@ -188,7 +209,8 @@ mod tests {
         for pieces in [1, 2, 3, 19, 20, 21, 320, 321, 1000, 5003, 16_384] {
             for redundancy in [1, 10_000, 50_000, 100_000, 1_000_000] {
                 for window in [None, Some(1 << 20), Some(64 << 20)] {
-                    let geometry = Geometry::choose(pieces, 1024, redundancy, window);
+                    let geometry =
+                        Geometry::choose(pieces, 1024, pieces * 1024, redundancy, window);
                     assert!(geometry.is_valid(), "{geometry:?}");
                     let parity = u128::from(geometry.parity_pieces()) * 1_000_000;
                     let asked = u128::from(pieces) * u128::from(redundancy);
@@ -224,7 +246,7 @@ mod tests {
 
     #[test]
     fn little_more_parity_than_asked_for() {
-        let geometry = Geometry::choose(16_384, 65_536, 50_000, None);
+        let geometry = Geometry::choose(16_384, 65_536, 1 << 30, 50_000, None);
         let parity = geometry.parity_pieces() as f64 / 16_384.0;
         assert!((0.05..0.0507).contains(&parity), "{geometry:?}: {parity}");
         assert!(geometry.burst_bytes() as f64 > 0.0495 * (1_u64 << 30) as f64);

@@ -11,25 +11,34 @@
 //!     └───── data ◀──────┴───────────── create ◀────────────┘
 //! ```
 
+mod checkpoint;
 mod cli;
 mod code;
 mod commands;
 mod create;
 mod data;
+mod device_lock;
 mod diagnosis;
 mod fault;
 mod format;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
+mod generate;
 mod geometry;
+mod inputs;
+mod layout;
 mod output;
+mod partial;
+mod pass;
 mod recover;
 mod repair;
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
 mod replay;
+mod run_reader;
+mod scrub;
 mod sidecar;
+mod stamps;
 mod tree;
 mod undo;
 

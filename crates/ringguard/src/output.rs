@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use anyhow::Result;
@@ -15,9 +17,13 @@ use crate::cli::{ReportArgs, When};
 use crate::diagnosis::{Diagnosis, State};
 use crate::format::{File, Head};
 use crate::sidecar::Sidecar;
+use crate::tree::Tree;
 
 /// Most ranges of a file that are listed.
 const RANGES_MAX: usize = 10_000;
+
+/// Fewest bytes of a listed digest that prove something.
+const DIGEST_BYTES_MIN: usize = 16;
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let error = error.root_cause().downcast_ref::<io::Error>();
@@ -164,9 +170,11 @@ fn geometry_text(head: &Head) -> String {
     }
 }
 
-/// Prints what is damaged. Returns the status.
+/// Prints what is damaged. Names are relative to the directory `under`, if there is one: those of a tree of sidecars.
+/// Returns the status.
 pub(crate) fn diagnosis(
     report: &ReportArgs,
+    under: Option<&Path>,
     sidecar: &Sidecar,
     diagnosis: &Diagnosis,
 ) -> Result<Status> {
@@ -177,7 +185,7 @@ pub(crate) fn diagnosis(
         let can_repair = match state {
             State::Intact => true,
             State::Appended { .. } => true,
-            _ => sidecar.head.geometry.m > 0 && diagnosis.can_repair(sidecar, file),
+            _ => diagnosis.can_repair(sidecar, file),
         };
         let found = match state {
             State::Intact => Status::Intact,
@@ -189,9 +197,20 @@ pub(crate) fn diagnosis(
         if *state == State::Intact && report.quiet {
             continue;
         }
-        match report.json {
-            true => writeln!(out, "{}", state_json(file, state, can_repair))?,
-            false => write_state(&mut out, file, state, can_repair)?,
+        let name = match under {
+            Some(directory) => Cow::Owned(
+                directory.join(OsStr::from_bytes(&file.name)).into_os_string().into_vec(),
+            ),
+            None => Cow::Borrowed(&*file.name),
+        };
+        if report.json {
+            let mut object = state_json(&name, file, state, can_repair);
+            if under.is_some() {
+                object["sidecar"] = sidecar.path.display().to_string().into();
+            }
+            writeln!(out, "{object}")?;
+        } else {
+            write_state(&mut out, &name, file, state, can_repair)?;
         }
     }
     out.flush()?;
@@ -221,20 +240,28 @@ pub(crate) fn diagnosis(
         let what = sidecar.damage.join(", ");
         let name = sidecar.path.display();
         match report.json {
-            true => println!(
-                "{}",
-                json!({ "path": name.to_string(), "status": "sidecar", "error": what })
-            ),
-            false => println!("{name}: damaged: {what}"),
+            true => {
+                let object =
+                    json!({ "path": name.to_string(), "status": "sidecar", "error": what });
+                writeln!(out, "{object}")?;
+            }
+            false => writeln!(out, "{name}: damaged: {what}")?,
         }
     }
+    out.flush()?;
     Ok(status)
 }
 
-fn write_state(out: &mut impl Write, file: &File, state: &State, can_repair: bool) -> Result<()> {
+fn write_state(
+    out: &mut impl Write,
+    name: &[u8],
+    file: &File,
+    state: &State,
+    can_repair: bool,
+) -> Result<()> {
     let how = if can_repair { "can be repaired" } else { "beyond repair" };
     let mut line = |text: &str| -> io::Result<()> {
-        write_name(out, &file.name)?;
+        write_name(out, name)?;
         writeln!(out, ": {text}")
     };
     match state {
@@ -271,8 +298,8 @@ fn write_state(out: &mut impl Write, file: &File, state: &State, can_repair: boo
     Ok(())
 }
 
-fn state_json(file: &File, state: &State, can_repair: bool) -> Value {
-    let mut object = json_name(&file.name);
+fn state_json(name: &[u8], file: &File, state: &State, can_repair: bool) -> Value {
+    let mut object = json_name(name);
     object["size"] = file.len.into();
     object["hash"] = hex(&file.root).into();
     object["status"] = match state {
@@ -335,41 +362,64 @@ pub(crate) fn repaired(
 
 pub(crate) fn remade(report: &ReportArgs, sidecar: &Sidecar) -> Result<()> {
     let name = sidecar.path.display();
+    let mut out = stdout();
     match report.json {
-        true => println!("{}", json!({ "path": name.to_string(), "status": "repaired" })),
-        false => println!("{name}: repaired"),
+        true => writeln!(out, "{}", json!({ "path": name.to_string(), "status": "repaired" }))?,
+        false => writeln!(out, "{name}: repaired")?,
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
 pub(crate) fn undone(report: &ReportArgs, path: &Path) -> Result<()> {
+    let mut out = stdout();
     if !report.quiet {
-        println!("{}: everything is as it was before the repair", path.display());
+        writeln!(out, "{}: everything is as it was before the repair", path.display())?;
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
-/// Compares the digests with those of a checksum file. Returns whether one differs, or none is
-/// listed.
+/// Compares the digests with those of a checksum file, which has the files by their paths, or by
+/// their names in the sidecar. Returns whether one differs, or is not listed.
 pub(crate) fn compare_list(
+    report: &ReportArgs,
     sidecar: &Sidecar,
+    tree: &Tree,
     digests: &HashMap<Vec<u8>, Vec<u8>>,
     list: &Path,
 ) -> Result<bool> {
-    let (mut differ, mut found) = (false, 0);
+    let mut out = stdout();
+    let mut differs = false;
     let list = list.display();
     for file in &sidecar.files {
-        let Some(digest) = digests.get(&file.name) else {
+        let path = tree.path(&file.name).into_os_string().into_encoded_bytes();
+        let path = path.strip_prefix(b"./").unwrap_or(&path);
+        let Some(digest) = digests.get(path).or_else(|| digests.get(&file.name)) else {
+            differs = true;
             eprintln!("ringguard: {}: {list} does not have it", shown(&file.name));
             continue;
         };
-        found += 1;
-        if !file.root.starts_with(digest) {
-            differ = true;
-            println!("{}: the digest of the sidecar is not that of {list}", shown(&file.name));
+        // (A list may have more of the output of BLAKE3, or less.)
+        let common = digest.len().min(file.root.len());
+        if common >= DIGEST_BYTES_MIN && digest[..common] == file.root[..common] {
+            continue;
+        }
+        differs = true;
+        let what = format!("the digest of the sidecar is not that of {list}");
+        match report.json {
+            true => {
+                let mut object = json_name(&file.name);
+                object["status"] = "list".into();
+                object["error"] = what.into();
+                writeln!(out, "{object}")?;
+            }
+            false => {
+                write_name(&mut out, &file.name)?;
+                writeln!(out, ": {what}")?;
+            }
         }
     }
-    Ok(differ || found < sidecar.files.len())
+    out.flush()?;
+    Ok(differs)
 }
 
 /// Prints what a sidecar protects.
@@ -401,8 +451,9 @@ pub(crate) fn info(is_json: bool, sidecar: &Sidecar) -> Result<()> {
             "burst_bytes": geometry.burst_bytes(),
             "damage": sidecar.damage,
         });
-        println!("{object}");
-        return Ok(());
+        let mut out = stdout();
+        writeln!(out, "{object}")?;
+        return Ok(out.flush()?);
     }
     let mut out = stdout();
     let share = sidecar.places.len as f64 * 100.0 / data_bytes.max(1) as f64;

@@ -42,12 +42,11 @@ pub(crate) fn recover(
         }
         Ok(())
     };
+    let columns = geometry.columns_at_once(data.reading.run_bytes)?;
     let coder = (!diagnosis.columns.is_empty()).then(|| {
         code::prepare();
-        Coder::new(geometry, finish)
+        Coder::new(geometry, columns, finish)
     });
-    let columns = (data.reading.run_bytes / geometry.piece_bytes).max(1);
-    let columns = u64::from(columns).min(geometry.columns) as u32;
     let is_affected = |step: &Step| {
         let first = Column { window: step.window, column: step.column };
         let end = Column { window: step.window, column: step.column + u64::from(step.count) };

@@ -15,13 +15,14 @@ use ringsum::Options;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::data::{Fingerprint, drop_cached};
+use crate::data::{drop_cached, fingerprint};
 use crate::diagnosis::{Diagnosis, Examination, State};
 use crate::fault;
 use crate::format::File;
 use crate::lock;
 use crate::recover::{Sink, recover};
 use crate::undo;
+use blockring::Fingerprint;
 
 /// Suffix of a repaired file before it gets its name.
 const REPAIRING: &str = ".repairing";
@@ -50,8 +51,14 @@ impl Target {
             && bytes.len().is_multiple_of(4096)
             && bytes.as_ptr().addr().is_multiple_of(4096);
         let written = match &self.open {
-            Some(Open { direct: Some(direct), .. }) if is_aligned => {
-                direct.write_all_at(bytes, offset)
+            Some(Open { direct: Some(direct), file }) if is_aligned => {
+                match direct.write_all_at(bytes, offset) {
+                    // Some file systems open files for direct writes, and then refuse them.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        file.write_all_at(bytes, offset)
+                    }
+                    written => written,
+                }
             }
             Some(open) => open.file.write_all_at(bytes, offset),
             None => self.file(examination)?.write_all_at(bytes, offset),
@@ -108,9 +115,15 @@ pub(crate) fn repair_beside(
         return Err(error);
     }
     let mut kept = Vec::new();
-    for target in targets.values() {
-        let swapped = swap(examination, target, discard);
-        kept.extend(swapped.with_context(|| target.path(examination))?);
+    while let Some((_, target)) = targets.first_key_value() {
+        match swap(examination, target, discard).with_context(|| target.path(examination)) {
+            Ok(swapped) => kept.extend(swapped),
+            Err(error) => {
+                remove(examination, &targets);
+                return Err(error);
+            }
+        }
+        targets.pop_first();
     }
     Ok(kept)
 }
@@ -150,7 +163,7 @@ fn open_target(examination: &Examination<'_>, index: usize) -> Result<Target> {
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = rustix::fs::openat(&parent, name, flags, Mode::empty()).ok().map(StdFile::from);
     let before = match examination.tree.read(&file.name) {
-        Ok((_, stat)) => Some(Fingerprint::of(&stat)),
+        Ok((_, stat)) => Some(fingerprint(&stat)),
         Err(_) => None,
     };
     let open = (!examination.sidecar.head.is_set).then_some(Open { file: opened, direct });
@@ -227,15 +240,18 @@ fn finish_target(examination: &Examination<'_>, target: &Target) -> Result<()> {
 /// root, whose files are their own in any case.
 fn restore_metadata(file: &StdFile, as_in: &File) -> io::Result<()> {
     let stat = rustix::fs::fstat(file)?;
+    let mut mode = as_in.mode;
     if (stat.st_uid, stat.st_gid) != (as_in.uid, as_in.gid) {
         let (uid, gid) =
             (rustix::fs::Uid::from_raw(as_in.uid), rustix::fs::Gid::from_raw(as_in.gid));
         match rustix::fs::fchown(file, Some(uid), Some(gid)) {
-            Ok(()) | Err(Errno::PERM) => {}
+            Ok(()) => {}
+            // Not with the privileges of another owner.
+            Err(Errno::PERM) => mode &= 0o1777,
             Err(error) => return Err(error.into()),
         }
     }
-    rustix::fs::fchmod(file, Mode::from_raw_mode(as_in.mode))?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
     restore_mtime(file, as_in)
 }
 
@@ -281,28 +297,48 @@ fn swap(examination: &Examination<'_>, target: &Target, discard: bool) -> Result
     let repairing = OsStr::from_bytes(&repairing);
     let parent = &parent;
     let now = rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW);
-    let now = now.ok().map(|stat| Fingerprint::of(&stat));
+    let now = now.ok().map(|stat| fingerprint(&stat));
     ensure!(
         now.is_some() == target.before.is_some()
             && now.is_none_or(|now| target.before.is_some_and(|before| before == now)),
         "it changed while it was repaired; run it again when no process writes to it"
     );
-    let mut kept = None;
+    let (mut kept, mut is_exchanged) = (None, false);
     if now.is_some() && !discard {
-        let kept_name = keep(parent, last)?;
+        let kept_name;
+        (kept_name, is_exchanged) = keep(parent, last, repairing)?;
         let directory = name.strip_suffix(last.as_bytes()).unwrap_or_default();
         let kept_name = [directory, &kept_name].concat();
         kept = Some(examination.tree.path(&kept_name).display().to_string());
     }
     fault::point();
-    rustix::fs::renameat(parent, repairing, parent, last).map_err(io::Error::from)?;
+    if !is_exchanged {
+        rename_repaired(parent, repairing, last, now.is_none())?;
+    }
     fault::point();
     rustix::fs::fsync(parent).map_err(io::Error::from)?;
     Ok(kept)
 }
 
-/// Gives the damaged file a second name, the first free one.
-fn keep(parent: &OwnedFd, last: &OsStr) -> Result<Vec<u8>> {
+/// Gives the repaired file its name. `is_new`: if no file has it.
+fn rename_repaired(
+    parent: &OwnedFd,
+    repairing: &OsStr,
+    last: &OsStr,
+    is_new: bool,
+) -> io::Result<()> {
+    if is_new {
+        match rustix::fs::renameat_with(parent, repairing, parent, last, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            renamed => return Ok(renamed?),
+        }
+    }
+    Ok(rustix::fs::renameat(parent, repairing, parent, last)?)
+}
+
+/// Gives the damaged file a second name, the first free one. Returns the name, and whether the
+/// repaired file has its name, too.
+fn keep(parent: &OwnedFd, last: &OsStr, repairing: &OsStr) -> Result<(Vec<u8>, bool)> {
     for number in 1..1000 {
         let suffix = match number {
             1 => DAMAGED.to_owned(),
@@ -312,7 +348,7 @@ fn keep(parent: &OwnedFd, last: &OsStr) -> Result<Vec<u8>> {
         let name = OsStr::from_bytes(&kept);
         fault::point();
         match rustix::fs::linkat(parent, last, parent, name, AtFlags::empty()) {
-            Ok(()) => return Ok(kept),
+            Ok(()) => return Ok((kept, false)),
             Err(Errno::EXIST) => {
                 let inode = |name| {
                     let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -320,14 +356,13 @@ fn keep(parent: &OwnedFd, last: &OsStr) -> Result<Vec<u8>> {
                 };
                 // An interrupted repair got as far as this.
                 if inode(name)? == inode(last)? {
-                    return Ok(kept);
+                    return Ok((kept, false));
                 }
             }
-            // A file system without links: the name leads to nothing for a moment.
+            // A file system without links, or a file of another owner.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {
-                let flags = RenameFlags::NOREPLACE;
-                match rustix::fs::renameat_with(parent, last, parent, name, flags) {
-                    Ok(()) => return Ok(kept),
+                match exchange(parent, last, repairing, name) {
+                    Ok(is_exchanged) => return Ok((kept, is_exchanged)),
                     Err(Errno::EXIST) => {}
                     Err(error) => return Err(io::Error::from(error).into()),
                 }
@@ -338,69 +373,142 @@ fn keep(parent: &OwnedFd, last: &OsStr) -> Result<Vec<u8>> {
     bail!("a thousand damaged copies of it are here; remove some")
 }
 
+/// Renames the damaged file, and gives its name to the repaired one at the same time if the file
+/// system can. Returns whether it did.
+fn exchange(
+    parent: &OwnedFd,
+    last: &OsStr,
+    repairing: &OsStr,
+    kept: &OsStr,
+) -> std::result::Result<bool, Errno> {
+    let rename = |from, to, flags| rustix::fs::renameat_with(parent, from, parent, to, flags);
+    if rustix::fs::statat(parent, kept, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Err(Errno::EXIST);
+    }
+    match rename(repairing, last, RenameFlags::EXCHANGE) {
+        // The damaged file has the other name now.
+        Ok(()) => rename(repairing, kept, RenameFlags::NOREPLACE).map(|()| true),
+        // The name leads to nothing for a moment.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rename(last, kept, RenameFlags::NOREPLACE).map(|()| false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes the bad pieces into the damaged files, after what they overwrite was saved.
 pub(crate) fn repair_in_place(
     examination: &Examination<'_>,
     diagnosis: &Diagnosis,
 ) -> Result<Vec<String>> {
-    let data = examination.data();
-    let size = u64::from(data.geometry.piece_bytes);
     // Missing files have nothing to be written into.
-    let (missing, present): (Vec<usize>, Vec<usize>) = (0..data.files.len())
+    let (missing, present): (Vec<usize>, Vec<usize>) = (0..examination.sidecar.files.len())
         .filter(|index| diagnosis.states[*index] != State::Intact)
         .partition(|index| diagnosis.states[*index] == State::Missing);
     let mut targets = BTreeMap::new();
-    for index in missing {
-        targets.insert(index, open_target(examination, index)?);
-    }
-    let staged = Mutex::new((tempfile::tempfile_in(staging_directory(examination))?, Vec::new()));
-    let keep = |first: u64, bytes: &[u8]| -> Result<()> {
-        let (file, pieces) = &mut *lock(&staged);
-        file.write_all_at(bytes, pieces.len() as u64 * size)?;
-        pieces.push(first);
-        Ok(())
-    };
-    recover(examination, diagnosis, &Sink { intact: None, recovered: &keep })?;
-    let (staged, pieces) = staged.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    undo::save(examination, diagnosis, &present)?;
-    let open = |index: usize| {
-        let opened = examination.tree.open_at(&data.files[index].name, OFlags::RDWR, Mode::empty());
-        opened.with_context(|| path_of(examination, index))
-    };
-    let mut bytes = vec![0; size as usize];
-    for (place, piece) in pieces.iter().enumerate() {
-        staged.read_exact_at(&mut bytes, place as u64 * size)?;
-        let (start, end) = (piece * size, (piece + 1) * size);
-        for index in data.files_in(start, end) {
-            let file = &data.files[index];
-            let part = file.start.max(start)..file.end().min(end);
-            let bytes = &bytes[(part.start - start) as usize..(part.end - start) as usize];
-            let offset = part.start - file.start;
-            if let Some(target) = targets.get(&index) {
-                target.write(examination, bytes, offset)?;
-            } else if diagnosis.states[index] != State::Intact {
-                fault::point();
-                let written = open(index)?.write_all_at(bytes, offset);
-                written.with_context(|| path_of(examination, index))?;
-            }
-        }
-    }
-    for index in present {
-        let (file, path) = (&data.files[index], || path_of(examination, index));
-        let opened = open(index)?;
-        fault::point();
-        opened.set_len(file.len).with_context(path)?;
-        restore_mtime(&opened, file).with_context(path)?;
-        fault::point();
-        opened.sync_all().with_context(path)?;
-        verify_written(examination, opened, file).with_context(path)?;
-    }
-    for target in targets.values() {
-        finish_target(examination, target)?;
-        swap(examination, target, true)?;
+    let repaired = InPlace { examination, diagnosis, present }.repair(&missing, &mut targets);
+    if let Err(error) = repaired {
+        remove(examination, &targets);
+        return Err(match undo::exists(&examination.sidecar.path) {
+            true => error.context(
+                "the repair is not complete; run it again, or put the old bytes back with --undo",
+            ),
+            false => error,
+        });
     }
     undo::forget(&examination.sidecar.path)?;
     Ok(Vec::new())
+}
+
+struct InPlace<'a> {
+    examination: &'a Examination<'a>,
+    diagnosis: &'a Diagnosis,
+    /// Damaged files that are there.
+    present: Vec<usize>,
+}
+
+impl InPlace<'_> {
+    fn repair(&self, missing: &[usize], targets: &mut BTreeMap<usize, Target>) -> Result<()> {
+        let examination = self.examination;
+        for index in missing {
+            targets.insert(*index, open_target(examination, *index)?);
+        }
+        let (staged, pieces) = self.stage()?;
+        undo::save(examination, self.diagnosis, &self.present)?;
+        self.write(&staged, &pieces, targets)?;
+        for index in &self.present {
+            let file = &examination.sidecar.files[*index];
+            let path = || path_of(examination, *index);
+            let opened = self.open(*index)?;
+            fault::point();
+            opened.set_len(file.len).with_context(path)?;
+            restore_mtime(&opened, file).with_context(path)?;
+            fault::point();
+            opened.sync_all().with_context(path)?;
+            verify_written(examination, opened, file).with_context(path)?;
+        }
+        for target in targets.values() {
+            finish_target(examination, target)?;
+        }
+        while let Some((_, target)) = targets.first_key_value() {
+            swap(examination, target, true).with_context(|| target.path(examination))?;
+            targets.pop_first();
+        }
+        Ok(())
+    }
+
+    /// Recovers pieces into a temporary file, in the order of the numbers returned.
+    fn stage(&self) -> Result<(StdFile, Vec<u64>)> {
+        let directory = staging_directory(self.examination);
+        let path = || directory.display().to_string();
+        let file = tempfile::tempfile_in(&directory).with_context(path)?;
+        let size = u64::from(self.examination.data().geometry.piece_bytes);
+        let staged = Mutex::new((file, Vec::new()));
+        let keep = |first: u64, bytes: &[u8]| -> Result<()> {
+            let (file, pieces) = &mut *lock(&staged);
+            file.write_all_at(bytes, pieces.len() as u64 * size).with_context(path)?;
+            pieces.push(first);
+            Ok(())
+        };
+        recover(self.examination, self.diagnosis, &Sink { intact: None, recovered: &keep })?;
+        Ok(staged.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn open(&self, index: usize) -> Result<StdFile> {
+        let name = &self.examination.sidecar.files[index].name;
+        let opened = self.examination.tree.open_at(name, OFlags::RDWR, Mode::empty());
+        opened.with_context(|| path_of(self.examination, index))
+    }
+
+    /// Writes the recovered pieces to where they belong.
+    fn write(
+        &self,
+        staged: &StdFile,
+        pieces: &[u64],
+        targets: &BTreeMap<usize, Target>,
+    ) -> Result<()> {
+        let data = self.examination.data();
+        let size = u64::from(data.geometry.piece_bytes);
+        let mut bytes = vec![0; size as usize];
+        for (place, piece) in pieces.iter().enumerate() {
+            staged.read_exact_at(&mut bytes, place as u64 * size)?;
+            let (start, end) = (piece * size, (piece + 1) * size);
+            for index in data.files_in(start, end) {
+                let file = &data.files[index];
+                let part = file.start.max(start)..file.end().min(end);
+                let bytes = &bytes[(part.start - start) as usize..(part.end - start) as usize];
+                let offset = part.start - file.start;
+                if let Some(target) = targets.get(&index) {
+                    target.write(self.examination, bytes, offset)?;
+                } else if self.diagnosis.states[index] != State::Intact {
+                    fault::point();
+                    let written = self.open(index)?.write_all_at(bytes, offset);
+                    written.with_context(|| path_of(self.examination, index))?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn staging_directory(examination: &Examination<'_>) -> std::path::PathBuf {

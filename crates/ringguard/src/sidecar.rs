@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::code;
-use crate::create::hash_section;
 use crate::format::{
     self, File, HEAD_BYTES, Head, PIECE_HASH_BYTES, PieceHash, Places, outboard_bytes, piece_hash,
 };
 use crate::geometry::Column;
+use crate::partial::hash_section;
 
 /// An error of what a sidecar contains: it is damaged beyond use, or is none.
 #[derive(Debug)]

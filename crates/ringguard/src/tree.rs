@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use blockring::CacheMode;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
@@ -68,9 +69,17 @@ impl Tree {
         Ok((parent, OsStr::from_bytes(last)))
     }
 
-    /// Opens a regular file for reading. A FIFO does not block.
+    /// Opens a name for reading: for direct reads if `mode` says so and the file system has them. A
+    /// FIFO does not block.
+    pub(crate) fn open_file(&self, name: &[u8], mode: CacheMode) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let direct = if mode == CacheMode::Direct { OFlags::DIRECT } else { OFlags::empty() };
+        self.open_at(name, flags | direct, Mode::empty())
+    }
+
+    /// Opens a regular file for reading.
     pub(crate) fn read(&self, name: &[u8]) -> io::Result<(File, Stat)> {
-        let file = self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+        let file = self.open_file(name, CacheMode::Buffered)?;
         let stat = rustix::fs::fstat(&file)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));

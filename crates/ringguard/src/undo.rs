@@ -1,6 +1,7 @@
 //! The undo record of `repair --in-place`: what the bad pieces held, durable before they are
 //! overwritten.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File as StdFile;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -9,15 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Mode, OFlags, Timespec, Timestamps};
 
-use crate::create::{suffixed, sync_parent};
 use crate::diagnosis::{Diagnosis, Examination};
 use crate::fault;
-use crate::format::check_name;
+use crate::format::{NAME_BYTES_MAX, check_name};
+use crate::partial::{hash_section, open_own, suffixed, sync_parent};
 use crate::tree::Tree;
 
 const MAGIC: [u8; 16] = *b"\x89ringguard undo\n";
-/// Longest name, in bytes: that of a path.
-const NAME_BYTES_MAX: u64 = 4096;
 
 fn path_of(sidecar: &Path) -> PathBuf {
     suffixed(sidecar, ".undo")
@@ -47,26 +46,27 @@ pub(crate) fn save(
 ) -> Result<()> {
     let path = path_of(&examination.sidecar.path);
     if path.exists() {
-        let saved = ranges_of(&path)?;
-        for (name, offset, len) in bad_ranges(examination, diagnosis, files) {
-            let is_saved = saved.iter().any(|(saved_name, start, bytes)| {
-                *saved_name == name && *start <= offset && offset + len <= start + bytes
-            });
-            ensure!(
-                is_saved,
-                "{}: it is of an interrupted repair, and other bytes were damaged since; put them back with --undo, or remove it",
-                path.display()
-            );
+        let saved = ranges_of(&path)
+            .context("what an interrupted repair overwrote cannot be put back; to repair without that, remove its record")?;
+        for index in files {
+            let name = &examination.sidecar.files[*index].name;
+            let saved = saved.get(name);
+            for (offset, len) in ranges_to_write(examination, diagnosis, *index) {
+                let before = saved.and_then(|saved| saved.range(..=offset).next_back());
+                ensure!(
+                    before.is_some_and(|(start, bytes)| offset + len <= start + bytes),
+                    "{}: it is of an interrupted repair, and other bytes were damaged since; put them back with --undo, or remove it",
+                    path.display()
+                );
+            }
         }
         return Ok(());
     }
     let partial = suffixed(&path, ".partial");
     let name = || partial.display().to_string();
     fault::point();
-    let mut out = Hashing(
-        BufWriter::new(StdFile::create(&partial).with_context(name)?),
-        blake3::Hasher::new(),
-    );
+    let mut out = Hashing(BufWriter::new(open_own(&partial)?), blake3::Hasher::new());
+    out.0.get_ref().set_len(0).with_context(name)?;
     write_record(examination, diagnosis, files, &mut out).with_context(name)?;
     let hash = out.1.finalize();
     out.0.write_all(hash.as_bytes()).with_context(name)?;
@@ -79,23 +79,22 @@ pub(crate) fn save(
     sync_parent(&path)
 }
 
-/// Returns the bad ranges of files: name, offset, length.
-fn bad_ranges(
+/// Returns the ranges of a file that are overwritten: offset, length. They are pieces, and not
+/// joined, so that those of a second run are the same.
+fn ranges_to_write(
     examination: &Examination<'_>,
     diagnosis: &Diagnosis,
-    files: &[usize],
-) -> Vec<(Vec<u8>, u64, u64)> {
+    index: usize,
+) -> Vec<(u64, u64)> {
     let data = examination.data();
     let size = u64::from(data.geometry.piece_bytes);
-    let mut ranges = Vec::new();
-    for index in files {
-        let file = &data.files[*index];
-        for piece in diagnosis.bad.range(file.start / size..file.end().div_ceil(size)) {
-            let (from, to) = ((piece * size).max(file.start), ((piece + 1) * size).min(file.end()));
-            ranges.push((file.name.clone(), from - file.start, to - from));
-        }
-    }
-    ranges
+    let file = &data.files[index];
+    let pieces = diagnosis.bad.range(file.start / size..file.end().div_ceil(size));
+    let range = |piece: &u64| {
+        let (from, to) = ((piece * size).max(file.start), ((piece + 1) * size).min(file.end()));
+        (from - file.start, to - from)
+    };
+    pieces.map(range).collect()
 }
 
 fn write_record(
@@ -111,10 +110,7 @@ fn write_record(
         let (source, stat) = examination.tree.read(name)?;
         let found = stat.st_size as u64;
         let len = examination.sidecar.files[*index].len;
-        let mut ranges: Vec<_> = bad_ranges(examination, diagnosis, &[*index])
-            .into_iter()
-            .map(|(_, offset, bytes)| (offset, bytes))
-            .collect();
+        let mut ranges = ranges_to_write(examination, diagnosis, *index);
         if found > len {
             // What was appended.
             ranges.push((len, found - len));
@@ -149,6 +145,7 @@ fn copy(
         while have < part.len() {
             match source.read_at(&mut part[have..], offset + have as u64) {
                 Ok(n) if n > 0 => have += n,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 _ => break,
             }
         }
@@ -191,7 +188,7 @@ impl<R: Read> Record<R> {
 fn open(path: &Path) -> Result<Record<impl Read + use<>>> {
     let file = StdFile::open(path)?;
     let len = file.metadata()?.len().checked_sub(32).context("it is too short")?;
-    let hash = crate::create::hash_section(&file, 0, len)?;
+    let hash = hash_section(&file, 0, len)?;
     let mut expected = [0; 32];
     file.read_exact_at(&mut expected, len)?;
     ensure!(hash == expected, "it is damaged");
@@ -202,13 +199,17 @@ fn open(path: &Path) -> Result<Record<impl Read + use<>>> {
     Ok(Record(reader))
 }
 
-fn ranges_of(path: &Path) -> Result<Vec<(Vec<u8>, u64, u64)>> {
-    let mut ranges = Vec::new();
+/// The ranges of files in a record: lengths by offset.
+type Saved = HashMap<Vec<u8>, BTreeMap<u64, u64>>;
+
+fn ranges_of(path: &Path) -> Result<Saved> {
+    let mut ranges = Saved::new();
     visit(
         path,
         |_, _| Ok(()),
         |name, offset, bytes, reader| {
-            ranges.push((name.to_vec(), offset, bytes));
+            let of_file = ranges.entry(name.to_vec()).or_default();
+            of_file.insert(offset, bytes);
             std::io::copy(&mut reader.take(bytes), &mut std::io::sink())?;
             Ok(())
         },

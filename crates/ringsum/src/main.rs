@@ -3,5 +3,4 @@
 
 mod cli;
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
 mod replay;

@@ -85,7 +85,7 @@ impl MmapEngine {
                     .to_owned(),
             );
         }
-        let page_bytes = rustix::param::page_size();
+        let page_bytes = sys::page_bytes();
         if let Some(Err(error)) = setup.file.map(|file| Map::new(file, 0, page_bytes)) {
             // Files of FUSE servers that handle every read themselves have no pages to map.
             let why = match error.raw_os_error() {
@@ -213,5 +213,72 @@ impl Engine for MmapEngine {
 
     fn release(&mut self, slot: u32) {
         self.blocks[slot as usize] = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::super::Uring;
+    use super::*;
+    use crate::sys::fake_page;
+
+    /// Whole pages of any size: those behind the end of a file are not there.
+    const LEN: usize = 5 * (64 << 10);
+
+    fn read(
+        engine: &mut MmapEngine,
+        file: &std::fs::File,
+        offset: u64,
+        len: u32,
+    ) -> io::Result<u32> {
+        let buffer = ptr::null_mut();
+        let file_bytes = LEN as u64;
+        let fd = file.as_fd();
+        let read = Read { fd, slot: 0, buffer, offset, len, flags: 0, file_bytes };
+        // SAFETY: the engine has memory of its own.
+        let completion = unsafe { engine.submit(read) };
+        completion.unwrap().unwrap().result
+    }
+
+    fn bytes(engine: &MmapEngine, len: u32) -> Vec<u8> {
+        // SAFETY: the block was read, has that many bytes, and is not released.
+        unsafe { std::slice::from_raw_parts(engine.block(0).expect("it was read"), len as usize) }
+            .to_vec()
+    }
+
+    /// (Without truncation: the handler finds a window by the number of its first page, and a mapping starts at a page
+    /// of the real size only.)
+    #[test]
+    fn windows_start_and_end_at_pages_of_any_size() {
+        sigbus::install().unwrap();
+        let content: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
+        fake_page::each(|page_bytes| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &content).unwrap();
+            let file = file.as_file();
+            let setup = Setup {
+                depth: 1,
+                slots: 1,
+                slab: None,
+                file: Some(file.as_fd()),
+                wakes: false,
+                pool_threads: 1,
+                uring: Uring::default(),
+                copy_or_map: None,
+            };
+            let mut engine = MmapEngine::new(&setup, Windows::Block).unwrap();
+            let page = page_bytes as u64;
+            for offset in [0, 1, page - 1, page, page + 1, 4096, 12_288, 65_536, 65_537, 200_001] {
+                for len in [1, 511, 4096, page_bytes as u32 - 1, page_bytes as u32 + 1] {
+                    assert_eq!(read(&mut engine, file, offset, len).unwrap(), len, "{offset}");
+                    let expected = &content[offset as usize..][..len as usize];
+                    assert!(bytes(&engine, len) == expected, "{page_bytes} {offset} {len}");
+                    assert!(!engine.damage(0).unwrap().load(Ordering::Acquire));
+                    engine.release(0);
+                }
+            }
+        });
     }
 }

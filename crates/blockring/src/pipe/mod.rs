@@ -81,9 +81,13 @@ mod tests {
     #[test]
     fn a_pipe_is_enlarged_and_nothing_else() {
         let (reader, writer) = io::pipe().unwrap();
-        fcntl_setpipe_size(&writer, 4096).unwrap();
+        let page_bytes = sys::page_bytes();
+        fcntl_setpipe_size(&writer, page_bytes).unwrap();
         let size = enlarge_pipe(&reader).unwrap();
-        assert!(size.was == 4096 && size.is >= size.was && size.is <= PIPE_BYTES_MAX, "{size:?}");
+        assert!(
+            size.was == page_bytes && size.is >= size.was && size.is <= PIPE_BYTES_MAX,
+            "{size:?}"
+        );
         let again = enlarge_pipe(&writer).unwrap();
         assert_eq!((again.was, again.is), (size.is, size.is));
         assert_eq!(enlarge_pipe(std::fs::File::open("/dev/null").unwrap()), None);

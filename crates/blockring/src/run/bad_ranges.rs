@@ -26,6 +26,7 @@ use crate::lock;
 use crate::observe::stats::Recording;
 use crate::plan::{Plan, PlanKind};
 use crate::source::Source;
+use crate::sys;
 
 /// Time limit for examining one failed block. A drive with its own error recovery takes up to 30 s
 /// for one bad sector (7 s if that is limited), and the kernel may try five times: so two failing
@@ -248,7 +249,7 @@ impl<'s, 'a> Search<'s, 'a> {
             block_bytes: block_bytes.into(),
             unit: match next.target.align {
                 // The page cache reads whole pages.
-                1 => rustix::param::page_size() as u64,
+                1 => sys::page_bytes() as u64,
                 align => align.into(),
             },
             index: 0,

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use super::*;
 use crate::engine::{Completion, Read};
+use crate::sys::fake_page;
 
 /// A device that is read through the pump. `bad` are unit numbers.
 struct Device<'a> {
@@ -75,31 +76,37 @@ fn narrowed(mut device: &Device<'_>, failed: Range<u64>, align: u32) -> (u64, u6
 
 #[test]
 fn the_first_and_the_last_bad_unit_are_found() {
+    fake_page::each(|page_bytes| {
+        for (align, unit) in [(512, 512), (4096, 4096), (1, page_bytes as u64)] {
+            first_and_last(align, unit);
+        }
+    });
+}
+
+fn first_and_last(align: u32, unit: u64) {
     const BLOCK: u64 = 512 << 10;
-    for (align, unit) in [(512, 512), (4096, 4096), (1, 4096)] {
-        let units = BLOCK / unit;
-        let (a, b) = (units / 3, units / 3 + 1);
-        let all: Vec<_> = (units..2 * units).collect();
-        let cases: [&[u64]; 7] = [
-            &[units],
-            &[2 * units - 1],
-            &[units + a],
-            &[units + a, units + b],
-            &[units, 2 * units - 1],
-            // Bad units of other blocks do not count.
-            &[units - 1, units + a, 2 * units],
-            &all,
-        ];
-        for bad in cases {
-            for is_short in [false, true] {
-                let in_block = |unit: &&u64| (units..2 * units).contains(*unit);
-                let first = bad.iter().find(in_block).unwrap() * unit;
-                let last = (bad.iter().rfind(in_block).unwrap() + 1) * unit;
-                let device = device(4 * BLOCK, unit, bad, is_short);
-                let found = narrowed(&device, BLOCK..2 * BLOCK, align);
-                assert_eq!(found, (first, last, Precision::Units), "{align} {bad:?} {is_short}");
-                assert!(device.failed.get() <= 24, "{} reads failed", device.failed.get());
-            }
+    let units = BLOCK / unit;
+    let (a, b) = (units / 3, units / 3 + 1);
+    let all: Vec<_> = (units..2 * units).collect();
+    let cases: [&[u64]; 7] = [
+        &[units],
+        &[2 * units - 1],
+        &[units + a],
+        &[units + a, units + b],
+        &[units, 2 * units - 1],
+        // Bad units of other blocks do not count.
+        &[units - 1, units + a, 2 * units],
+        &all,
+    ];
+    for bad in cases {
+        for is_short in [false, true] {
+            let in_block = |unit: &&u64| (units..2 * units).contains(*unit);
+            let first = bad.iter().find(in_block).unwrap() * unit;
+            let last = (bad.iter().rfind(in_block).unwrap() + 1) * unit;
+            let device = device(4 * BLOCK, unit, bad, is_short);
+            let found = narrowed(&device, BLOCK..2 * BLOCK, align);
+            assert_eq!(found, (first, last, Precision::Units), "{align} {bad:?} {is_short}");
+            assert!(device.failed.get() <= 24, "{} reads failed", device.failed.get());
         }
     }
 }
@@ -206,35 +213,40 @@ fn scanned(mut device: &Device<'_>, align: u32) -> (Vec<Range<u64>>, Vec<Range<u
 
 #[test]
 fn a_scan_finds_every_bad_range_and_reads_all_else() {
-    const BLOCK: u64 = READ_BYTES_MAX as u64;
-    for (align, unit) in [(512, 512), (4096, 4096), (1, 4096)] {
-        let units = BLOCK / unit;
-        let wide: Vec<_> = (units - 3..5 * units + 2).collect();
-        let odd: Vec<_> = (0..units / 2).map(|i| 2 * i + 1).collect();
-        #[expect(clippy::single_range_in_vec_init, reason = "one range is meant")]
-        let cases: [(&[u64], &[Range<u64>]); 6] = [
-            (&[], &[]),
-            (&[0], &[0..1]),
-            (&[5, 6, 9], &[5..7, 9..10]),
-            (&[units - 1, units, 3 * units], &[units - 1..units + 1, 3 * units..3 * units + 1]),
-            (&wide, &[units - 3..5 * units + 2]),
-            (&odd, &odd.iter().map(|i| *i..i + 1).collect::<Vec<_>>()),
-        ];
-        for (bad, ranges) in cases {
-            for is_short in [false, true] {
-                let device = device(7 * BLOCK + 1000, unit, bad, is_short);
-                let (_, found) = scanned(&device, align);
-                let expected: Vec<_> =
-                    ranges.iter().map(|r| r.start * unit..r.end * unit).collect();
-                assert_eq!(found, expected, "{align} {is_short}");
-            }
+    fake_page::each(|page_bytes| {
+        for (align, unit) in [(512, 512), (4096, 4096), (1, page_bytes as u64)] {
+            whole_scan(align, unit);
         }
-        // The second bad block in a row is sampled, not searched unit by unit.
-        let device = device(8 * BLOCK, unit, &wide, false);
-        scanned(&device, align);
-        let one_block = 2 * units as u32;
-        assert!(device.reads.get() < 3 * one_block, "{} reads", device.reads.get());
+    });
+}
+
+fn whole_scan(align: u32, unit: u64) {
+    const BLOCK: u64 = READ_BYTES_MAX as u64;
+    let units = BLOCK / unit;
+    let wide: Vec<_> = (units - 3..5 * units + 2).collect();
+    let odd: Vec<_> = (0..units / 2).map(|i| 2 * i + 1).collect();
+    #[expect(clippy::single_range_in_vec_init, reason = "one range is meant")]
+    let cases: [(&[u64], &[Range<u64>]); 6] = [
+        (&[], &[]),
+        (&[0], &[0..1]),
+        (&[5, 6, 9], &[5..7, 9..10]),
+        (&[units - 1, units, 3 * units], &[units - 1..units + 1, 3 * units..3 * units + 1]),
+        (&wide, &[units - 3..5 * units + 2]),
+        (&odd, &odd.iter().map(|i| *i..i + 1).collect::<Vec<_>>()),
+    ];
+    for (bad, ranges) in cases {
+        for is_short in [false, true] {
+            let device = device(7 * BLOCK + 1000, unit, bad, is_short);
+            let (_, found) = scanned(&device, align);
+            let expected: Vec<_> = ranges.iter().map(|r| r.start * unit..r.end * unit).collect();
+            assert_eq!(found, expected, "{align} {is_short}");
+        }
     }
+    // The second bad block in a row is sampled, not searched unit by unit.
+    let device = device(8 * BLOCK, unit, &wide, false);
+    scanned(&device, align);
+    let (one_block, samples) = (2 * units as u32, SAMPLES as u32 + 1);
+    assert!(device.reads.get() < 3 * one_block + 8 * samples, "{} reads", device.reads.get());
 }
 
 #[test]

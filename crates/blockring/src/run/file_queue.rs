@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::reader::Reader;
 use super::threads::Block;
 use super::{bad_ranges, refused_direct, set_priority};
-use crate::config::{CacheMode, EngineKind, HugePages, Order};
+use crate::config::{CacheMode, EngineKind, HugePages, Order, SLOT_ALIGN_BYTES};
 use crate::core::extents::IndexedExtent;
 use crate::core::pump::{Delivered, RawBlock, Sink};
 use crate::core::supply::{Claim, FreeSlot, Supply, Target};
@@ -31,6 +32,9 @@ use crate::sys::priority::PriorityGuard;
 /// Block size of a ring for small files, in bytes. The extents of a file are adjacent on the
 /// device, and the kernel merges adjacent requests of one batch, so that short blocks cost little.
 const SMALL_BLOCK_BYTES: u32 = 32 << 10;
+
+/// Where parts of files may start: no direct read needs a larger alignment.
+const PART_ALIGN: u64 = SLOT_ALIGN_BYTES as u64;
 
 /// The purpose of a reader of a [`FileQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +52,15 @@ pub struct FileQueue<'p, T> {
     plan: &'p Plan,
     kind: ReaderKind,
     block_bytes: u32,
-    next: Box<dyn Fn() -> Option<(Source, T)> + Send + Sync + 'p>,
+    next: Box<NextPart<'p, T>>,
     state: Mutex<FileTable<T>>,
     /// Files finished without a read: empty ones, and ones that could not be opened as required.
     over: Mutex<Vec<Over<T>>>,
     _run: RunGuard<'p>,
 }
+
+/// Returns the next file, the part of it to read (`None`: all of it), and the caller's state.
+type NextPart<'p, T> = dyn Fn() -> Option<(Source, Option<Range<u64>>, T)> + Send + Sync + 'p;
 
 /// A file that needs no read, and its result.
 type Over<T> = (Source, T, Result<(), ErrorKind>);
@@ -64,8 +71,8 @@ struct FileTable<T> {
     free: Vec<usize>,
     /// The file whose extents are being assigned, and the offset of the next one.
     current: Option<(usize, u64)>,
-    /// Files after it.
-    pending: VecDeque<usize>,
+    /// Files after it, with the offsets of their first extents.
+    pending: VecDeque<(usize, u64)>,
     /// Whether the last call of `next` returned no file.
     is_dry: bool,
     is_stopped: bool,
@@ -78,6 +85,8 @@ struct ActiveFile<T> {
     /// The file opened again for direct reads, if its open file description may be shared.
     own: Option<File>,
     len: u64,
+    /// Where the part of it that is read ends.
+    end: u64,
     flags: i32,
     align: u32,
     /// Bytes that have been neither consumed nor given up.
@@ -214,6 +223,17 @@ impl Plan {
         kind: ReaderKind,
         next: impl Fn() -> Option<(Source, T)> + Send + Sync + 'p,
     ) -> FileQueue<'p, T> {
+        self.queue_parts(kind, move || next().map(|(source, state)| (source, None, state)))
+    }
+
+    /// As [`queue`](Plan::queue), for parts of files; `None` is a whole file. A part must start at a
+    /// multiple of 4096 and lie within its file, or it fails with `InvalidInput`. Offsets of blocks
+    /// are those in the file.
+    pub fn queue_parts<'p, T: Send + Sync>(
+        &'p self,
+        kind: ReaderKind,
+        next: impl Fn() -> Option<(Source, Option<Range<u64>>, T)> + Send + Sync + 'p,
+    ) -> FileQueue<'p, T> {
         FileQueue {
             plan: self,
             kind,
@@ -283,17 +303,24 @@ impl<T> FileQueue<'_, T> {
     /// if there is none for now.
     fn admit(&self) -> bool {
         loop {
-            let Some((mut source, caller)) = (self.next)() else {
+            let Some((mut source, part, caller)) = (self.next)() else {
                 self.state().is_dry = true;
                 return false;
             };
             let opened = self.plan.open_queued(self.kind, &mut source);
             let len = source.len().unwrap_or(0);
+            let Range { start, end } = part.unwrap_or(0..len);
             match opened {
-                Ok(_) if len == 0 => lock(&self.over).push((source, caller, Ok(()))),
+                Ok(_) if !start.is_multiple_of(PART_ALIGN) || end > len => {
+                    let error = io::ErrorKind::InvalidInput.into();
+                    lock(&self.over).push((source, caller, Err(ErrorKind::read(start, 0, error))));
+                }
+                Ok(_) if start >= end => lock(&self.over).push((source, caller, Ok(()))),
                 Ok((flags, align, own)) => {
-                    let (left, failed, state) = (AtomicU64::new(len), Mutex::default(), caller);
-                    let active = ActiveFile { source, state, own, len, flags, align, left, failed };
+                    let (left, failed) = (AtomicU64::new(end - start), Mutex::default());
+                    let state = caller;
+                    let active =
+                        ActiveFile { source, state, own, len, end, flags, align, left, failed };
                     let active = Some(Arc::new(active));
                     let mut state = self.state();
                     let index = state.free.pop().unwrap_or(state.files.len());
@@ -301,7 +328,7 @@ impl<T> FileQueue<'_, T> {
                         Some(place) => *place = active,
                         None => state.files.push(active),
                     }
-                    state.pending.push_back(index);
+                    state.pending.push_back((index, start));
                     return true;
                 }
                 Err(why) => lock(&self.over).push((source, caller, Err(why))),
@@ -326,7 +353,7 @@ impl<T> FileQueue<'_, T> {
         match state.current {
             Some((current, offset)) if current as u64 == index => {
                 state.current = None;
-                state.files[current].as_ref().map_or(0, |file| file.len - offset)
+                state.files[current].as_ref().map_or(0, |file| file.end - offset)
             }
             _ => 0,
         }
@@ -356,7 +383,7 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
                 return Ok(None);
             }
             if state.current.is_none() {
-                state.current = state.pending.pop_front().map(|index| (index, 0));
+                state.current = state.pending.pop_front();
             }
             if let Some(current) = state.current {
                 break current;
@@ -368,7 +395,7 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
             state = self.state();
         };
         let Some(file) = state.files[index].as_ref() else { return Ok(None) };
-        let len = (file.len - offset).min(self.block_bytes.into());
+        let len = (file.end - offset).min(self.block_bytes.into());
         let target = Target {
             // SAFETY: the file stays open until all of its bytes are consumed or given up, and
             // those of this extent are neither before its read has ended. This queue outlives the
@@ -379,7 +406,7 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
             len: file.len,
         };
         let next = offset + len;
-        state.current = (next < file.len).then_some((index, next));
+        state.current = (next < file.end).then_some((index, next));
         let extent = IndexedExtent { index: index as u64, offset, len: len as u32 };
         Ok(Some(Claim::Read(extent, target)))
     }
@@ -392,8 +419,8 @@ impl<T: Send + Sync> Supply for FileQueue<'_, T> {
         let state = self.state();
         match (state.is_stopped, state.current) {
             (false, Some((index, offset))) => {
-                let len = state.files[index].as_ref().map_or(0, |file| file.len);
-                (len - offset).div_ceil(self.block_bytes.into())
+                let end = state.files[index].as_ref().map_or(0, |file| file.end);
+                (end - offset).div_ceil(self.block_bytes.into())
             }
             // The number of further files is unknown.
             (false, None) if !state.is_dry => 1,

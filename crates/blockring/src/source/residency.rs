@@ -27,7 +27,7 @@ pub(crate) fn resident(file: &File, len: u64) -> Option<f64> {
         false => (WINDOWS, WINDOW_BYTES),
     };
     let step = if windows == 1 { 0 } else { (len - window_bytes) / (windows - 1) };
-    let page_bytes = rustix::param::page_size() as u64;
+    let page_bytes = sys::page_bytes() as u64;
     let starts: Vec<_> = (0..windows).map(|i| i * step / page_bytes * page_bytes).collect();
     share(file, &starts, window_bytes)
 }
@@ -57,7 +57,7 @@ pub(crate) fn resident_of(file: &File, ranges: &[Range<u64>]) -> Option<f64> {
 
 /// Returns the share of the pages in windows of a file that are in the page cache.
 fn share(file: &File, starts: &[u64], window_bytes: u64) -> Option<f64> {
-    let page_bytes = rustix::param::page_size() as u64;
+    let page_bytes = sys::page_bytes() as u64;
     let pages = window_bytes.div_ceil(page_bytes) * starts.len() as u64;
     let cached: io::Result<u64> =
         starts.iter().map(|start| sys::cached_pages(file, *start, window_bytes)).sum();
@@ -71,7 +71,7 @@ fn share(file: &File, starts: &[u64], window_bytes: u64) -> Option<f64> {
 /// The same for a small file, with one system call. `None` if the file belongs to another user or
 /// the kernel is older than 6.5.
 pub(crate) fn resident_small(file: &File, len: u64) -> Option<f64> {
-    let pages = len.div_ceil(rustix::param::page_size() as u64);
+    let pages = len.div_ceil(sys::page_bytes() as u64);
     let cached = sys::cached_pages(file, 0, len).ok()?;
     Some((cached as f64 / pages as f64).min(1.0))
 }
@@ -88,7 +88,7 @@ fn resident_by_reading(file: &File, starts: impl Iterator<Item = u64>) -> Option
         match sys::pread_into(file.as_fd(), &mut [0], start, libc::RWF_NOWAIT) {
             Ok(_) => hits += 1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let page = rustix::param::page_size() as u64;
+                let page = sys::page_bytes() as u64;
                 let _ = fadvise(file, start, std::num::NonZero::new(page), Advice::DontNeed);
             }
             Err(_) => {

@@ -54,7 +54,43 @@ pub(crate) fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64
     Ok(counts[0])
 }
 
-/// A page of memory, aligned for direct reads.
+/// Returns the size of a page of memory and of the page cache, in bytes: 4 KiB on x86-64, and 4, 16 or 64 KiB on
+/// arm64, depending on how the kernel was built.
+pub(crate) fn page_bytes() -> usize {
+    #[cfg(test)]
+    if let Some(bytes) = fake_page::bytes() {
+        return bytes;
+    }
+    rustix::param::page_size()
+}
+
+/// Larger pages, as tests see them: on the thread that asks for them. Mappings and reads of multiples of a larger
+/// page are valid with smaller ones, too.
+#[cfg(test)]
+pub(crate) mod fake_page {
+    use std::cell::Cell;
+
+    thread_local! {
+        // (`const`, so that the SIGBUS handler may read it.)
+        static BYTES: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn bytes() -> Option<usize> {
+        BYTES.get()
+    }
+
+    /// Runs `test` with pages of 4, 16 and 64 KiB, as far as they are not smaller than the real ones.
+    pub(crate) fn each(mut test: impl FnMut(usize)) {
+        let real = rustix::param::page_size();
+        for bytes in [4 << 10, 16 << 10, 64 << 10].into_iter().filter(|bytes| *bytes >= real) {
+            BYTES.set(Some(bytes));
+            test(bytes);
+            BYTES.set(None);
+        }
+    }
+}
+
+/// Memory for one direct read: alignment and size are those of the largest sector in use, not those of a page.
 #[repr(align(4096))]
 pub(crate) struct Page(pub(crate) [u8; 4096]);
 

@@ -18,7 +18,9 @@ struct Entry {
     poisoned: AtomicBool,
 }
 
-/// Bits for the number of pages of a window: up to 64 MiB and a page, of 4 KiB each.
+/// Bits for the number of pages of a window: up to 64 MiB and a page, of at least 4 KiB each. What is left holds the
+/// number of the first page: 48 bits, of which the largest address spaces (57 bits with pages of 4 KiB, 52 with those of
+/// 64 KiB) need 45.
 const PAGES_BITS: u32 = 16;
 
 static WINDOWS: [Entry; WINDOWS_MAX] =
@@ -61,7 +63,7 @@ pub(crate) fn is_installed() -> bool {
 
 fn page_shift() -> u32 {
     // One atomic load after the first call, which `install` makes: signal-safe.
-    rustix::param::page_size().trailing_zeros()
+    super::page_bytes().trailing_zeros()
 }
 
 /// A guarded range of a mapping; the guard ends when this is dropped.
@@ -71,7 +73,8 @@ impl Window {
     /// Guards `start..start + len`, both multiples of the page size, at most 2^16 - 1 pages. Fails
     /// if [`WINDOWS_MAX`] windows are already guarded.
     pub(crate) fn guard(start: usize, len: usize) -> io::Result<Window> {
-        let range = (start >> page_shift() << PAGES_BITS) as u64 | (len >> page_shift()) as u64;
+        let pages = [start, len].map(|bytes| (bytes >> page_shift()) as u64);
+        let range = pages[0] << PAGES_BITS | pages[1];
         for (i, entry) in WINDOWS.iter().enumerate() {
             if entry.range.load(Ordering::Relaxed) == 0
                 && entry

@@ -255,6 +255,43 @@ fn every_byte_of_every_file_comes_once() {
     assert!(runs == strategies.len() * 9 && runs >= 36, "the table was cut short: {runs}");
 }
 
+/// Parts of files, of any reader: their bytes alone, at their offsets in the file.
+#[test]
+fn parts_of_files() {
+    let scratch = Scratch::new(&[3 << 20]);
+    for (name, config) in strategies(&scratch) {
+        let plan = choose(&[scratch.open(0)], &config).unwrap();
+        for kind in [ReaderKind::Large, ReaderKind::Small, ReaderKind::Cached] {
+            // The last two fail: one starts where direct reads may not, one ends past the end.
+            let parts =
+                [0..1, 4096..300_000, (1 << 20)..(3 << 20), 8192..8192, 100..200, 0..4 << 20];
+            let next = Mutex::new(parts.iter().cloned().enumerate());
+            let queue = plan.queue_parts(kind, || {
+                let (number, part) = next.lock().unwrap().next()?;
+                Some((scratch.open(0), Some(part), number))
+            });
+            let (mut seen, mut told) = (vec![0; parts.len()], Vec::new());
+            let block = |number: &usize, block: Block<'_>| {
+                let part = &parts[*number];
+                let end = block.offset + block.bytes.len() as u64;
+                assert!(part.start <= block.offset && end <= part.end, "{name} {kind:?}");
+                let expected = &scratch.contents[0][block.offset as usize..end as usize];
+                assert!(block.bytes == expected, "{name} {kind:?}");
+                seen[*number] += block.bytes.len() as u64;
+                Ok(())
+            };
+            let done = |number: &usize, _: &Source, result: Result<(), ErrorKind>| {
+                told.push((*number, result.is_ok()));
+            };
+            plan.reader(kind).unwrap().read(&queue, block, done).unwrap();
+            told.sort_unstable();
+            let expected = [(0, true), (1, true), (2, true), (3, true), (4, false), (5, false)];
+            assert_eq!(told, expected, "{name} {kind:?}");
+            assert_eq!(seen, [1, 295_904, 2 << 20, 0, 0, 0], "{name} {kind:?}");
+        }
+    }
+}
+
 /// Hashing relies on blocks that are subtrees.
 #[test]
 fn every_block_but_the_last_has_the_same_power_of_two() {

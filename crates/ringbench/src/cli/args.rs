@@ -374,7 +374,7 @@ pub(crate) enum Format {
     Markdown,
     /// One row per sample
     Csv,
-    /// The main chart of the first run, or of --group
+    /// The main chart of each run, or that of --group, one below the other
     Svg,
 }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 
 use super::{NamedRun, chart, csv, html, outline, text};
 use crate::cli::args::{Format, ReportArgs};
+use crate::model::case::Group;
 use crate::model::output_file::OutputFile;
 use crate::model::run_file::Run;
 
@@ -38,16 +39,9 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
 
 /// The main chart of each run, or those of a group.
 fn picture(runs: &[NamedRun], args: &ReportArgs) -> anyhow::Result<String> {
-    let group = |NamedRun { name, run }: &NamedRun| match &args.group {
-        Some(wanted) => {
-            let found = run.groups.iter().find(|group| group.name == *wanted);
-            let names: Vec<&str> = run.groups.iter().map(|group| &group.name[..]).collect();
-            let names = names.join(", ");
-            found.with_context(|| format!("{name}: no group {wanted}; its groups are: {names}"))
-        }
-        None => outline::main_group(run).with_context(|| format!("{name}: nothing to draw")),
-    };
-    let groups: Vec<_> = runs.iter().map(group).collect::<anyhow::Result<_>>()?;
+    let wanted = args.group.as_deref();
+    let groups: Vec<_> =
+        runs.iter().map(|run| group(run, wanted)).collect::<anyhow::Result<_>>()?;
     let facts = match runs {
         [one] => outline::facts(&one.run),
         // Not the file, which differs.
@@ -55,6 +49,19 @@ fn picture(runs: &[NamedRun], args: &ReportArgs) -> anyhow::Result<String> {
     };
     let picture = chart::picture(&groups, &facts.join(", "));
     picture.with_context(|| format!("{}: nothing was measured", runs[0].name))
+}
+
+/// The group with a name, or the main one.
+fn group<'a>(
+    NamedRun { name, run }: &'a NamedRun,
+    wanted: Option<&str>,
+) -> anyhow::Result<&'a Group> {
+    let Some(wanted) = wanted else {
+        return outline::main_group(run).with_context(|| format!("{name}: nothing to draw"));
+    };
+    let found = run.groups.iter().find(|group| group.name == wanted);
+    let names = || run.groups.iter().map(|group| &group.name[..]).collect::<Vec<_>>().join(", ");
+    found.with_context(|| format!("{name}: no group {wanted}; its groups are: {}", names()))
 }
 
 fn write(path: &Path, args: &ReportArgs, report: &str) -> anyhow::Result<()> {

@@ -343,7 +343,8 @@ fn register(len: u32, pages: HugePages) -> Result<Sample, Missing> {
     let clock = Stopwatch::start();
     // SAFETY: the memory outlives the ring, which is dropped first, and nothing is read into it.
     let registered = unsafe { ring.submitter().register_buffers(&[part]) };
-    let page_bytes = if pages == HugePages::Off { 4096 } else { 2 << 20 };
+    let page_bytes =
+        if pages == HugePages::Off { rustix::param::page_size() as u32 } else { 2 << 20 };
     let sample = clock.sample(len.into(), u64::from(len / page_bytes));
     drop(ring);
     let size = show_size(len);

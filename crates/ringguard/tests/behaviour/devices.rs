@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::fuse::{File as FaultyFile, Later, Mounted, Told, Trouble};
 use crate::support::{COMMAND, Random, Scratch, run_in};
 
 /// Commands that undo a setup, last one first, even if an assertion fails.
@@ -141,6 +142,119 @@ fn a_full_file_system_is_named() {
         let ran = run_in(&on, &args, &[]).is(4);
         assert!(ran.err().contains("more.guard"), "{}", ran.err());
         assert!(!on.join("more.guard").exists());
+        Ok(())
+    });
+}
+
+/// Small pieces do not begin where direct reads may on a device with sectors of 4096 bytes.
+#[test]
+fn sectors_of_4096_bytes() {
+    attempt("a device with sectors of 4096 bytes", |setup| {
+        setup.tool("truncate -s 64M backing")?;
+        let device =
+            setup.tool("losetup --find --show --direct-io=on --sector-size 4096 backing")?;
+        setup.undo.push(format!("losetup --detach {device}"));
+        setup.tool(&format!("mkfs.ext4 -q -F {device}"))?;
+        setup.mount(&format!("mount {device}"))?;
+        let on = setup.scratch.path("on");
+        for len in [5_000, 700_001, 3_000_000] {
+            let content = Random::new(len as u64).bytes(len);
+            for io in ["page-cache=direct", "page-cache=direct,engine=pread", "workers=1"] {
+                fs::write(on.join("file"), &content).unwrap();
+                run_in(&on, &["create", "--io", io, "file"], &[]).is(0);
+                let file = OpenOptions::new().write(true).open(on.join("file")).unwrap();
+                file.write_all_at(b"damage", len as u64 / 2).unwrap();
+                file.sync_all().unwrap();
+                run_in(&on, &["verify", "--bypass-cache", "--io", io, "file"], &[]).is(1);
+                run_in(&on, &["repair", "--discard", "--io", io, "file"], &[]).is(0);
+                assert!(fs::read(on.join("file")).unwrap() == content, "{io} {len}");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Gives the file of a sidecar another name of the same length.
+fn rename_in_guard(path: &std::path::Path, from: &str, to: &str) {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = fs::read(path).unwrap();
+    let head = bytes.len() - 4096;
+    let number = |at: usize, bytes: &[u8]| {
+        u64::from_le_bytes(bytes[head + at..head + at + 8].try_into().unwrap())
+    };
+    let catalogue = (number(24, &bytes) as usize).next_multiple_of(4096) + 4096;
+    let size = u32::from_le_bytes(bytes[head + 40..head + 44].try_into().unwrap()) as usize;
+    let copy = head - size.next_multiple_of(4096);
+    let mut piece = bytes[catalogue..catalogue + size].to_vec();
+    piece[2..2 + to.len()].copy_from_slice(to.as_bytes());
+    for place in [catalogue, copy] {
+        bytes[place..place + size].copy_from_slice(&piece);
+    }
+    let hash = blake3::hash(&piece);
+    for head in [catalogue - 4096, head] {
+        for place in [192, 208] {
+            bytes[head + place..head + place + 16].copy_from_slice(&hash.as_bytes()[..16]);
+        }
+        let hash = blake3::hash(&bytes[head..head + 4064]);
+        bytes[head + 4064..head + 4096].copy_from_slice(hash.as_bytes());
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+/// A file system in this process whose files are faulty.
+#[test]
+fn faulty_files() {
+    attempt("FUSE", |setup| {
+        let on = setup.scratch.path("on");
+        fs::create_dir(&on).unwrap();
+        let mounted = Mounted::new(&on)?;
+        let directory = setup.scratch.0.path().to_owned();
+        let content = Random::new(5).bytes(3 << 20);
+        let file = |trouble, later| FaultyFile {
+            content: content.clone(),
+            trouble,
+            later,
+            ..FaultyFile::default()
+        };
+        let create = |name: &str, is_set: bool| {
+            let path = format!("on/{name}");
+            let mut args = vec!["create", "-C", "on", "-o", "x.guard", &path];
+            if is_set {
+                // (A set of one.)
+                args.extend(["--", &path]);
+            }
+            run_in(&directory, &args, &[])
+        };
+        // Short reads are no errors, in a set neither.
+        for is_set in [false, true] {
+            let short = FaultyFile { is_direct: true, ..file(Trouble::Short(70_000), None) };
+            let added = mounted.add(short);
+            create(&added.name(), is_set).is(0);
+            run_in(&directory, &["verify", "-C", "on", "x.guard"], &[]).is(0);
+            // A read error is one that names the file, and gives no sidecar.
+            let _ = fs::remove_file(directory.join("x.guard"));
+            let fails = || Trouble::Fails { at: 1_000_000..1_000_001, errno: 5, times: u32::MAX };
+            let added = mounted.add(file(fails(), None));
+            let ran = create(&added.name(), is_set).is(4);
+            assert!(ran.err().contains(&format!("on/{}", added.name())), "{}", ran.err());
+            assert!(!directory.join("x.guard").exists());
+            // So is a change, even one that only the time of the change tells of.
+            let later =
+                Later { after_reads: 2, content: vec![1; content.len()], is_told_by: Told::Ctime };
+            let added = mounted.add(file(Trouble::None, Some(later)));
+            let ran = create(&added.name(), is_set).is(4);
+            assert!(ran.err().contains(&format!("on/{}", added.name())), "{}", ran.err());
+            assert!(!directory.join("x.guard").exists());
+        }
+        // Bytes that cannot be read are damage. (The file system cannot be written to.)
+        let intact = mounted.add(file(Trouble::None, None));
+        create(&intact.name(), false).is(0);
+        let fails = Trouble::Fails { at: 1_000_000..1_000_001, errno: 5, times: u32::MAX };
+        let faulty = mounted.add(file(fails, None));
+        rename_in_guard(&directory.join("x.guard"), &intact.name(), &faulty.name());
+        let ran = run_in(&directory, &["verify", "-C", "on", "x.guard"], &[]).is(1);
+        assert!(ran.out().contains("can be repaired"), "{}", ran.out());
+        assert_eq!(ran.out().lines().count(), 1, "{}", ran.out());
         Ok(())
     });
 }

@@ -2,9 +2,15 @@
 
 mod crash;
 mod devices;
+#[path = "../../../ringsum/tests/faults/fuse.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod fuse;
+mod in_order;
 mod outboards;
 mod property;
 mod reader;
+mod safety;
+mod scrub;
 mod sets;
 mod single;
 mod support;

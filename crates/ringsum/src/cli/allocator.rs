@@ -4,14 +4,22 @@
 //! finished lines are printed, and the exit status is 1. Otherwise Rust would abort the process and
 //! lose everything in the buffer of standard output. Large allocations may fail: each causes an
 //! error for its file.
+//!
+//! With musl it is mimalloc: musl's own has one lock. A warm tree of 30,000 files took 0.51 s with it and 0.30 with
+//! glibc's (medians of 9, two cores); mimalloc takes 1.01 to 1.07 of glibc's time over several kinds of output.
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[cfg(not(target_env = "musl"))]
+use std::alloc::System as Base;
+use std::alloc::{GlobalAlloc, Layout};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
+
+#[cfg(target_env = "musl")]
+use mimalloc::MiMalloc as Base;
 
 use super::memory::address_space_limit;
 use super::output::Output;
@@ -44,22 +52,22 @@ struct Allocator;
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        allocate(layout.size(), || unsafe { System.alloc(layout) })
+        allocate(layout.size(), || unsafe { Base.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        allocate(layout.size(), || unsafe { System.alloc_zeroed(layout) })
+        allocate(layout.size(), || unsafe { Base.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: as the caller promises. (If it fails, the memory stays as it was.)
-        allocate(bytes, || unsafe { System.realloc(memory, layout, bytes) })
+        allocate(bytes, || unsafe { Base.realloc(memory, layout, bytes) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
+        unsafe { Base.dealloc(memory, layout) }
     }
 }
 

@@ -5,7 +5,8 @@
 //! so do the parent nodes of their trees.
 //!
 //! Owns the assignment of chunks and parents to lanes; the arithmetic is in `multi_buffer/x86.rs`.
-//! On other processors each input is hashed on its own.
+//! On other processors each input is hashed on its own. (BLAKE3's NEON kernel hashes four chunks at once, which would
+//! do for arm64, but its crate exports it as "undocumented and unstable" only.)
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;

@@ -11,20 +11,20 @@ use crate::support::{content, hex};
 
 const MIB: usize = 1 << 20;
 
-/// Every engine and cache mode, and the smallest unit that it reads, in bytes; 0: that of the
+/// Every engine and cache mode, and the smallest unit that it reads, in pages; 0: a sector of the
 /// device.
 const WAYS: [(&[&str], u64); 12] = [
-    (&["--io=page-cache=buffered"], 4096),
+    (&["--io=page-cache=buffered"], 1),
     (&["--io=page-cache=direct"], 0),
     (&["--io=engine=io_uring", "--io=page-cache=direct"], 0),
-    (&["--io=engine=io_uring", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=io_uring", "--io=page-cache=buffered"], 1),
     (&["--io=engine=libaio", "--io=page-cache=direct"], 0),
     (&["--io=engine=pool", "--io=page-cache=direct"], 0),
-    (&["--io=engine=pool", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=pool", "--io=page-cache=buffered"], 1),
     (&["--io=engine=pread", "--io=page-cache=direct"], 0),
-    (&["--io=engine=pread", "--io=page-cache=buffered"], 4096),
-    (&["--io=engine=mmap", "--io=page-cache=buffered"], 4096),
-    (&["--io=engine=stream", "--io=page-cache=buffered"], 4096),
+    (&["--io=engine=pread", "--io=page-cache=buffered"], 1),
+    (&["--io=engine=mmap", "--io=page-cache=buffered"], 1),
+    (&["--io=engine=stream", "--io=page-cache=buffered"], 1),
     (
         &[
             "--io=engine=io_uring",
@@ -68,7 +68,8 @@ fn the_first_and_the_last_bad_sector_are_named() {
         let bad = 4 * MIB as u64 + 3 * 512;
         let held = File::open(&device).unwrap();
         shorten(setup, bad);
-        for (way, page) in WAYS {
+        for (way, pages) in WAYS {
+            let page = pages * rustix::param::page_size() as u64;
             cool(&held);
             let output =
                 setup.scratch.run(&[way, &["--io=block-size=512KiB", &device, "a"]].concat());

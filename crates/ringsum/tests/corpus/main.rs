@@ -1,8 +1,7 @@
 //! The inputs that fuzzing kept, once more.
 
-#[path = "../../../fuzz/checks/ringsum.rs"]
 mod checks;
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../src/replay.rs"]
 mod replay;
 
 #[test]

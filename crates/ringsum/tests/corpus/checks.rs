@@ -1,0 +1,1 @@
+../../../../fuzz/checks/ringsum.rs
