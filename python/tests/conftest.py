@@ -8,12 +8,6 @@ from pathlib import Path
 import pytest
 
 
-def content(length: int) -> bytes:
-    """Bytes whose period is prime to every block size, so that swapped blocks change a digest."""
-    period = bytes(range(251))
-    return (period * (length // len(period) + 1))[:length]
-
-
 @pytest.fixture
 def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

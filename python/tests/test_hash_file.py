@@ -15,7 +15,7 @@ from pathlib import Path
 import blake3
 import pytest
 import ringsum
-from conftest import content
+from contents import content
 
 
 @pytest.mark.parametrize("length", [0, 1, 1023, 1024, 1025, 65536, 600_001, 3 << 20])
