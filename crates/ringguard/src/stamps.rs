@@ -21,8 +21,8 @@ const SUFFIX: &str = ".stamp";
 /// The end of one verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp {
-    /// Since 1970, in milliseconds.
-    pub(crate) verified_ms: u64,
+    /// Since 1970, in microseconds: two small sidecars are verified within a millisecond, and their order counts.
+    pub(crate) verified_us: u64,
     pub(crate) status: Status,
 }
 
@@ -39,12 +39,12 @@ impl Stamps {
     /// Returns the stamp of a sidecar, given by its absolute path.
     pub(crate) fn read(&self, sidecar: &Path) -> Option<Stamp> {
         let (path, stamp) = decode(&fs::read(self.path(sidecar)).ok()?)?;
-        (path == *sidecar && stamp.verified_ms <= now_ms()).then_some(stamp)
+        (path == *sidecar && stamp.verified_us <= now_us()).then_some(stamp)
     }
 
     /// Records that a sidecar was verified now.
     pub(crate) fn write(&self, sidecar: &Path, status: Status) -> Result<Stamp> {
-        let stamp = Stamp { verified_ms: now_ms(), status };
+        let stamp = Stamp { verified_us: now_us(), status };
         let write = || -> io::Result<()> {
             let mut file = tempfile::NamedTempFile::new_in(&self.0)?;
             file.write_all(&encode(sidecar, &stamp))?;
@@ -84,8 +84,8 @@ impl Stamps {
     }
 }
 
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
 }
 
 /// A name is a list of bytes if it is not UTF-8.
@@ -94,8 +94,8 @@ fn encode(sidecar: &Path, stamp: &Stamp) -> Vec<u8> {
         Some(path) => json!(path),
         None => json!(sidecar.as_os_str().as_bytes()),
     };
-    let Stamp { verified_ms, status } = *stamp;
-    let value = json!({ "path": path, "verified_ms": verified_ms, "status": status.word() });
+    let Stamp { verified_us, status } = *stamp;
+    let value = json!({ "path": path, "verified_us": verified_us, "status": status.word() });
     value.to_string().into_bytes()
 }
 
@@ -109,9 +109,9 @@ fn decode(bytes: &[u8]) -> Option<(PathBuf, Stamp)> {
             .collect::<Option<_>>()?,
         _ => return None,
     };
-    let verified_ms = value["verified_ms"].as_u64()?;
+    let verified_us = value["verified_us"].as_u64()?;
     let status = Status::of_word(value["status"].as_str()?)?;
-    Some((OsStr::from_bytes(&path).into(), Stamp { verified_ms, status }))
+    Some((OsStr::from_bytes(&path).into(), Stamp { verified_us, status }))
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
             fs::remove_file(of_another).unwrap();
         }
         let (t, u) = (Path::new("/t/x.guard"), Path::new("/u/y.guard"));
-        let future = Stamp { verified_ms: now_ms() + 60_000, status: Status::Intact };
+        let future = Stamp { verified_us: now_us() + 60_000_000, status: Status::Intact };
         for bad in [&encode(u, &future)[..], b"", b"{}", b"{\"path\":\"/u/y.guard\"}", b"\xff"] {
             fs::write(stamps.path(u), bad).unwrap();
             assert_eq!(stamps.read(u), None, "{}", bad.escape_ascii());
