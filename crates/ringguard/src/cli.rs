@@ -1,7 +1,7 @@
 //! The command line as plain values.
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use blockring::{EngineKind, IoPriority, RateLimit, parse_size};
@@ -61,11 +61,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = parse_group)]
     pub(crate) group_size: u32,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    #[command(flatten)]
-    pub(crate) io: IoArgs,
-    #[command(flatten)]
-    pub(crate) report: ReportArgs,
+    pub(crate) common: CommonArgs,
 }
 
 #[derive(Args, Debug)]
@@ -85,11 +81,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) scrub: ScrubArgs,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    #[command(flatten)]
-    pub(crate) io: IoArgs,
-    #[command(flatten)]
-    pub(crate) report: ReportArgs,
+    pub(crate) common: CommonArgs,
 }
 
 #[derive(Args, Debug)]
@@ -107,11 +99,7 @@ pub(crate) struct RepairArgs {
     #[arg(long, conflicts_with_all = ["in_place", "undo"])]
     pub(crate) discard: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    #[command(flatten)]
-    pub(crate) io: IoArgs,
-    #[command(flatten)]
-    pub(crate) report: ReportArgs,
+    pub(crate) common: CommonArgs,
 }
 
 #[derive(Args, Debug)]
@@ -124,11 +112,26 @@ pub(crate) struct InfoArgs {
     pub(crate) json: bool,
 }
 
+/// The options of every command that reads files.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct PlaceArgs {
+pub(crate) struct CommonArgs {
     /// Directory that names are relative to [default: that of the sidecar]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) io: IoArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+impl CommonArgs {
+    /// Returns the directory that the names in a sidecar are relative to.
+    pub(crate) fn base_of(&self, sidecar: &Path) -> PathBuf {
+        match &self.directory {
+            Some(directory) => directory.clone(),
+            None => sidecar.parent().map(Path::to_owned).unwrap_or_default(),
+        }
+    }
 }
 
 /// When to show progress.

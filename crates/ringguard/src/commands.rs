@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cli::{
-    Cli, Command, CreateArgs, InfoArgs, IoArgs, PlaceArgs, RepairArgs, ReportArgs, VerifyArgs,
+    Cli, Command, CommonArgs, CreateArgs, InfoArgs, RepairArgs, ReportArgs, VerifyArgs,
 };
 use crate::create::{self, Input, Request};
 use crate::data::Reading;
@@ -114,14 +114,6 @@ pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
 
-/// Returns the directory that names are relative to.
-pub(crate) fn base_of(sidecar: &Path, place: &PlaceArgs) -> PathBuf {
-    match &place.directory {
-        Some(directory) => directory.clone(),
-        None => sidecar.parent().map(Path::to_owned).unwrap_or_default(),
-    }
-}
-
 fn run_create(args: &CreateArgs) -> Result<Status> {
     let is_set = args.recursive || args.files.len() > 1;
     let out = match &args.output {
@@ -132,12 +124,12 @@ fn run_create(args: &CreateArgs) -> Result<Status> {
         None => suffixed(&args.files[0], ".guard"),
     };
     check_output(&out)?;
-    let reading = args.io.reading(false).map_err(usage)?;
-    let base = base_of(&out, &args.place);
+    let reading = args.common.io.reading(false).map_err(usage)?;
+    let base = args.common.base_of(&out);
     let tree = Tree::open(&base).with_context(|| base.display().to_string())?;
     let (inputs, shown) = inputs(args, &tree, &base, &out, is_set)?;
     let total = inputs.iter().map(|input| input.file.len).sum();
-    let progress = Progress::new(&args.report, total);
+    let progress = Progress::new(&args.common.report, total);
     let in_order = is_rotational(&tree, &inputs, &reading);
     let request = Request {
         tree: &tree,
@@ -146,18 +138,18 @@ fn run_create(args: &CreateArgs) -> Result<Status> {
         redundancy: args.redundancy,
         group_bytes: args.group_size,
         reading: &reading,
-        memory_bytes: args.io.memory_bytes(),
+        memory_bytes: args.common.io.memory_bytes(),
         in_order,
         expected: None,
         progress: &|bytes| progress.add(bytes),
-        resumed: &|done, all| output::resumed(&args.report, done, all),
+        resumed: &|done, all| output::resumed(&args.common.report, done, all),
     };
     let (head, files) = create::create(&request, inputs)?;
     drop(progress);
-    if args.report.explain {
+    if args.common.report.explain {
         output::explain_geometry(&head, in_order)?;
     }
-    output::digests(&args.report, &files, &shown)?;
+    output::digests(&args.common.report, &files, &shown)?;
     Ok(Status::Intact)
 }
 
@@ -197,11 +189,11 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(name: &Path, place: &PlaceArgs, io: &IoArgs, bypass_cache: bool) -> Result<Opened> {
-        let reading = io.reading(bypass_cache).map_err(usage)?;
+    fn new(name: &Path, common: &CommonArgs, bypass_cache: bool) -> Result<Opened> {
+        let reading = common.io.reading(bypass_cache).map_err(usage)?;
         let path = sidecar_of(name);
         let sidecar = Sidecar::open(&path)?;
-        let base = base_of(&path, place);
+        let base = common.base_of(&path);
         let tree = Tree::open(&base).with_context(|| base.display().to_string())?;
         Ok(Opened { tree, sidecar, reading })
     }
@@ -231,18 +223,18 @@ fn run_verify(args: &VerifyArgs, name: &Path) -> Result<Status> {
         Some(list) => Some((list, diagnosis::read_list(list)?)),
         None => None,
     };
-    let mut opened = Opened::new(name, &args.place, &args.io, args.bypass_cache)?;
-    let diagnosis = opened.diagnose(&args.report)?;
+    let mut opened = Opened::new(name, &args.common, args.bypass_cache)?;
+    let diagnosis = opened.diagnose(&args.common.report)?;
     opened.sidecar.check_nodes();
     if args.parity {
         opened.sidecar.check_parity();
     }
-    let under = args.scrub.is_recursive().then(|| base_of(&opened.sidecar.path, &args.place));
+    let under = args.scrub.is_recursive().then(|| args.common.base_of(&opened.sidecar.path));
     let mut status =
-        output::diagnosis(&args.report, under.as_deref(), &opened.sidecar, &diagnosis)?;
+        output::diagnosis(&args.common.report, under.as_deref(), &opened.sidecar, &diagnosis)?;
     if let Some((list, digests)) = listed {
         let Opened { sidecar, tree, .. } = &opened;
-        if output::compare_list(&args.report, sidecar, tree, &digests, list)? {
+        if output::compare_list(&args.common.report, sidecar, tree, &digests, list)? {
             status = status.max(Status::BeyondRepair);
         }
     }
@@ -258,21 +250,21 @@ fn run_verify(args: &VerifyArgs, name: &Path) -> Result<Status> {
 fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
     if args.undo {
         let path = sidecar_of(name);
-        let base = base_of(&path, &args.place);
+        let base = args.common.base_of(&path);
         let tree = Tree::open(&base).with_context(|| base.display().to_string())?;
         undo::undo(&path, &tree)?;
-        output::undone(&args.report, &path)?;
+        output::undone(&args.common.report, &path)?;
         return Ok(Status::Intact);
     }
-    let mut opened = Opened::new(name, &args.place, &args.io, false)?;
-    let diagnosis = opened.diagnose(&args.report)?;
+    let mut opened = Opened::new(name, &args.common, false)?;
+    let diagnosis = opened.diagnose(&args.common.report)?;
     opened.sidecar.check_nodes();
     opened.sidecar.check_parity();
     if !diagnosis.is_repairable() {
-        return output::diagnosis(&args.report, None, &opened.sidecar, &diagnosis);
+        return output::diagnosis(&args.common.report, None, &opened.sidecar, &diagnosis);
     }
     if !diagnosis.is_intact() {
-        let progress = Progress::new(&args.report, opened.total_bytes());
+        let progress = Progress::new(&args.common.report, opened.total_bytes());
         let add = |bytes| progress.add(bytes);
         let examination = opened.examination(&add);
         let kept = match args.in_place {
@@ -280,7 +272,7 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
             false => repair::repair_beside(&examination, &diagnosis, args.discard)?,
         };
         drop(progress);
-        output::repaired(&args.report, &opened.sidecar, &diagnosis, &kept)?;
+        output::repaired(&args.common.report, &opened.sidecar, &diagnosis, &kept)?;
     }
     if undo::exists(&opened.sidecar.path) {
         // The repair that it is of is complete now.
@@ -288,12 +280,12 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
     }
     if opened.sidecar.damage.is_empty() {
         if diagnosis.is_intact() {
-            output::diagnosis(&args.report, None, &opened.sidecar, &diagnosis)?;
+            output::diagnosis(&args.common.report, None, &opened.sidecar, &diagnosis)?;
         }
         return Ok(Status::Intact);
     }
     remake(args, &opened)?;
-    output::remade(&args.report, &opened.sidecar)?;
+    output::remade(&args.common.report, &opened.sidecar)?;
     Ok(Status::Intact)
 }
 
@@ -309,7 +301,7 @@ fn remake(args: &RepairArgs, opened: &Opened) -> Result<()> {
     inputs.sort_by(|a, b| a.file.name.cmp(&b.file.name));
     let expected = sidecar.files.iter().map(|file| (file.name.clone(), file.root)).collect();
     let in_order = is_rotational(tree, &inputs, reading);
-    let progress = Progress::new(&args.report, opened.total_bytes());
+    let progress = Progress::new(&args.common.report, opened.total_bytes());
     let request = Request {
         tree,
         is_set: sidecar.head.is_set,
@@ -317,11 +309,11 @@ fn remake(args: &RepairArgs, opened: &Opened) -> Result<()> {
         redundancy: sidecar.head.redundancy,
         group_bytes: sidecar.head.group_bytes,
         reading,
-        memory_bytes: args.io.memory_bytes(),
+        memory_bytes: args.common.io.memory_bytes(),
         in_order,
         expected: Some(&expected),
         progress: &|bytes| progress.add(bytes),
-        resumed: &|done, all| output::resumed(&args.report, done, all),
+        resumed: &|done, all| output::resumed(&args.common.report, done, all),
     };
     create::create(&request, inputs)?;
     Ok(())

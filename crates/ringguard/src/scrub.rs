@@ -17,7 +17,7 @@ use ringsum::files::walk::{Kind, Walk, WalkOptions};
 use serde_json::json;
 
 use crate::cli::VerifyArgs;
-use crate::commands::{base_of, reported, sidecar_of, usage, worst};
+use crate::commands::{reported, sidecar_of, usage, worst};
 use crate::device_lock::DeviceLocks;
 use crate::format::{HEAD_BYTES, Head};
 use crate::stamps::{Stamp, Stamps};
@@ -95,7 +95,7 @@ pub(crate) fn run(
         if most.is_some_and(|most| u128::from(bytes) >= most) {
             break;
         }
-        let base = base_of(&entry.path, &args.place);
+        let base = args.common.base_of(&entry.path);
         let _locked = locks.lock(&base)?;
         // Another run may have verified it while this one waited.
         let now = stamps.read(&entry.absolute);
@@ -178,11 +178,11 @@ fn report_earlier(args: &VerifyArgs, entries: &[Entry]) -> Result<Status> {
         }
         status = status.max(earlier);
         let path = entry.path.display().to_string();
-        match args.report.json {
+        match args.common.report.json {
             true => writeln!(
                 out,
                 "{}",
-                json!({ "sidecar": path, "status": earlier.word(), "verified_us": verified_us })
+                json!({ "sidecar": path, "status": earlier.word(), "verified_ms": verified_us / 1000 })
             )?,
             false => writeln!(
                 out,
@@ -198,14 +198,14 @@ fn report_earlier(args: &VerifyArgs, entries: &[Entry]) -> Result<Status> {
 fn report_run(args: &VerifyArgs, numbers: [u64; 4], status: Status) -> Result<()> {
     let [count, all, bytes, total] = numbers;
     let mut out = std::io::stdout().lock();
-    if args.report.json {
+    if args.common.report.json {
         let run = json!({
             "run": { "sidecars_verified": count, "sidecars": all, "bytes_verified": bytes, "bytes": total },
             "status": status.word(),
             "exit_status": status as u8,
         });
         writeln!(out, "{run}")?;
-    } else if !args.report.quiet {
+    } else if !args.common.report.quiet {
         writeln!(out, "verified {count} of {all} sidecars, {bytes} of {total} bytes")?;
     }
     Ok(())
@@ -213,7 +213,7 @@ fn report_run(args: &VerifyArgs, numbers: [u64; 4], status: Status) -> Result<()
 
 /// Checks combinations that clap does not know.
 fn check(args: &VerifyArgs) -> Result<()> {
-    match (&args.place.directory, args.scrub.recursive) {
+    match (&args.common.directory, args.scrub.recursive) {
         // Each sidecar of a tree has names that are relative to its own directory.
         (Some(_), true) => Err(usage("-C: sidecars of a directory (-r) name files beside them")),
         _ => Ok(()),

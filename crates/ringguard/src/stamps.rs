@@ -21,7 +21,7 @@ const SUFFIX: &str = ".stamp";
 /// The end of one verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp {
-    /// Since 1970, in microseconds.
+    /// Since 1970, in microseconds: two small sidecars are verified within a millisecond, and their order counts.
     pub(crate) verified_us: u64,
     pub(crate) status: Status,
 }
@@ -133,7 +133,7 @@ mod tests {
             fs::remove_file(of_another).unwrap();
         }
         let (t, u) = (Path::new("/t/x.guard"), Path::new("/u/y.guard"));
-        let future = Stamp { verified_us: now_us() + 60_000, status: Status::Intact };
+        let future = Stamp { verified_us: now_us() + 60_000_000, status: Status::Intact };
         for bad in [&encode(u, &future)[..], b"", b"{}", b"{\"path\":\"/u/y.guard\"}", b"\xff"] {
             fs::write(stamps.path(u), bad).unwrap();
             assert_eq!(stamps.read(u), None, "{}", bad.escape_ascii());
