@@ -13,6 +13,8 @@ mod cli {
         mod index;
         pub(crate) use index::{Index, Metadata, Record};
     }
+    mod lock;
+    use lock::lock;
     mod inputs {
         pub(crate) mod lines;
     }

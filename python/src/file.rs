@@ -94,7 +94,8 @@ impl From<ringsum::Error> for Failure {
 
 fn hash(input: Input, options: &Options, list_bad_ranges: bool) -> Result<Digests, Failure> {
     let source = input.open().map_err(ringsum::Error::from)?;
-    let plan = ringsum::plan(&source, options, &RunOptions::default())?;
+    let run = RunOptions { skip_holes: !list_bad_ranges, ..RunOptions::default() };
+    let plan = ringsum::plan(&source, options, &run)?;
     // (A stream has no ranges that could be read again, and a pseudo file no device that could fail.)
     if list_bad_ranges && source.len().is_some() && !source.is_pseudo() {
         let scanned = ringsum::digest_scan(&plan, &source, options, &|_| (), |_| ())?;

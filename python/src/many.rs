@@ -94,7 +94,8 @@ impl ManyOptions {
         let options = Options { mode: Mode::Hash, algorithms, config: self.alone.clone() };
         let source = file.open()?;
         let hash = || {
-            let plan = ringsum::plan(&source, &options, &RunOptions::default())?;
+            let run = RunOptions { skip_holes: true, ..RunOptions::default() };
+            let plan = ringsum::plan(&source, &options, &run)?;
             ringsum::digest_planned(&plan, &source, &options, &|_| ())
         };
         let digests = hash().map_err(|error| file.explain(&source, error.into()))?;

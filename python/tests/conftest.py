@@ -8,12 +8,6 @@ from pathlib import Path
 import pytest
 
 
-def content(length: int) -> bytes:
-    """Bytes whose period is prime to every block size, so that swapped blocks change a digest."""
-    period = bytes(range(251))
-    return (period * (length // len(period) + 1))[:length]
-
-
 @pytest.fixture
 def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -22,11 +16,11 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def sparse(tmp_path: Path) -> Path:
-    """A file that takes minutes to read: 1 TiB, without a block on the disk."""
+    """A file that takes minutes to hash: 8 TiB, without a block on the disk."""
     path = tmp_path / "sparse"
     with open(path, "wb") as file:
         try:
-            os.ftruncate(file.fileno(), 1 << 40)
+            os.ftruncate(file.fileno(), 1 << 43)
         except OSError as error:
-            pytest.skip(f"this file system has no file of 1 TiB: {error}")
+            pytest.skip(f"this file system has no file of 8 TiB: {error}")
     return path

@@ -9,7 +9,7 @@ from pathlib import Path
 import blake3
 import pytest
 import ringsum
-from conftest import content
+from contents import content
 
 
 def line(path: str, name: str | None = None) -> str:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import content
+from contents import content
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "docs/python.md", "python/README.md"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import blake3
 import pytest
 import ringsum
-from conftest import content
+from contents import content
 
 
 def parts_at(data: bytes, cuts: list[int]) -> list[ringsum.Part]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import blake3
 import pytest
 import ringsum
-from conftest import content
+from contents import content
 
 
 @pytest.fixture

@@ -437,7 +437,7 @@ fn a_better_depth_is_searched_only_with_time_and_free_memory() {
         decide(&facts, &config, (Order::AnyOrder, 0), &system).expect("a plan").0
     };
     let ring = plan(long(), Config::default());
-    assert_eq!((ring.depth, ring.depth_max, ring.slots), (16, 64, 64));
+    assert_eq!((ring.depth, ring.depth_max, ring.slots), (16, 32, 32));
     let fixed: [fn(&mut Config); 5] = [
         |config| config.io.queue_depth = Some(16),
         |config| config.io.slots = Some(16),

@@ -26,7 +26,7 @@ pub(super) const NO_ROOM: &str = "the memory limit leaves no room for more";
 const SEARCHED_BYTES_MIN: u64 = 512 << 20;
 
 /// The greatest depth tried, as a multiple of the first.
-const SEARCHED_TIMES: u32 = 4;
+const SEARCHED_TIMES: u32 = 2;
 
 impl Chooser<'_> {
     pub(super) fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {

@@ -140,20 +140,23 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_out() {
-        let cases: [(Range<u64>, &[Range<u64>], &[Range<u64>]); 6] = [
-            (0..10, &[], &[0..10]),
-            (0..10, &[0..10], &[]),
-            (0..10, &[2..3, 5..20], &[0..2, 3..5]),
-            (4..10, &[0..2, 3..5, 9..10, 12..13], &[5..9]),
-            (4..10, &[0..4, 10..12], &[4..10]),
+        let ranges = |pairs: &[(u64, u64)]| pairs.iter().map(|&(from, to)| from..to).collect();
+        type Pairs<'a> = &'a [(u64, u64)];
+        let cases: [(Range<u64>, Pairs<'_>, Pairs<'_>); 6] = [
+            (0..10, &[], &[(0, 10)]),
+            (0..10, &[(0, 10)], &[]),
+            (0..10, &[(2, 3), (5, 20)], &[(0, 2), (3, 5)]),
+            (4..10, &[(0, 2), (3, 5), (9, 10), (12, 13)], &[(5, 9)]),
+            (4..10, &[(0, 4), (10, 12)], &[(4, 10)]),
             (5..5, &[], &[]),
         ];
         for (range, except, expected) in cases {
-            assert_eq!(without(range.clone(), except), expected, "{range:?} {except:?}");
+            let (except, expected): (Vec<_>, Vec<_>) = (ranges(except), ranges(expected));
+            assert_eq!(without(range.clone(), &except), expected, "{range:?} {except:?}");
         }
         let holes = [0..5, 10..27, 30..45, 50..58];
         assert_eq!(whole_blocks(&holes, &[], 58, 10), [10..20, 30..40, 50..58]);
-        assert_eq!(whole_blocks(&holes, &[10..20, 50..60], 58, 10), [30..40]);
+        assert_eq!(whole_blocks(&holes, &[10..20, 50..60], 58, 10), ranges(&[(30, 40)]));
     }
 
     /// Data that is not on the disk yet is data, and the position of a shared file stays.

@@ -8,6 +8,7 @@ mod commands;
 mod fuzzed;
 mod inputs;
 mod interrupt;
+mod lock;
 mod math;
 mod memory;
 mod open;
@@ -19,11 +20,11 @@ mod standard_streams;
 mod start;
 
 use std::ffi::OsString;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::args::Args;
 use self::args::applet::{Applet, Parsed};
 use self::args::help;
+use self::lock::lock;
 use self::output::{Messages, Output, OutputError, To};
 use self::session::Session;
 use self::settings::{Settings, SettingsError};
@@ -108,9 +109,4 @@ fn run_with(args: &Args, messages: &Messages) -> anyhow::Result<Status> {
         (false, true) => commands::tee::run(&session),
         (false, false) => commands::hash::run(&session),
     }
-}
-
-/// Locks a mutex, even if a thread panicked while it held it.
-fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use blockring::Stop;
+
 use super::Mode;
 use super::tree::TreeError;
 use super::tree_hasher::TreeHasher;
@@ -54,14 +56,20 @@ pub(super) struct HoleHasher<'a> {
     mode: &'a Mode,
     parts: Mutex<Parts<'a>>,
     is_stopped: AtomicBool,
+    stop: Option<&'a Stop>,
 }
 
 impl<'a> HoleHasher<'a> {
     /// Creates a hasher for sorted holes of an input of `total` bytes. They start at multiples of
     /// 2^k KiB, and end at such or at the end of the input.
-    pub(super) fn new(mode: &'a Mode, holes: &'a [Range<u64>], total: u64) -> HoleHasher<'a> {
+    pub(super) fn new(
+        mode: &'a Mode,
+        holes: &'a [Range<u64>],
+        total: u64,
+        stop: Option<&'a Stop>,
+    ) -> HoleHasher<'a> {
         let parts = Mutex::new(Parts::new(mode, holes, total));
-        HoleHasher { mode, parts, is_stopped: AtomicBool::new(false) }
+        HoleHasher { mode, parts, is_stopped: AtomicBool::new(false), stop }
     }
 
     /// Returns how many threads are worth starting, up to `most`.
@@ -77,13 +85,13 @@ impl<'a> HoleHasher<'a> {
         (bytes / THREAD_BYTES_MIN) as usize
     }
 
-    /// Adds parts to `tree` until there are none left.
+    /// Adds parts to `tree` until there are none left, or the run is stopped.
     pub(super) fn run(
         &self,
         tree: &TreeHasher<'_>,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<(), TreeError> {
-        while !self.is_stopped.load(Ordering::Relaxed) {
+        while !self.is_stopped.load(Ordering::Relaxed) && !self.stop.is_some_and(Stop::is_stopped) {
             let Some((offset, len)) = lock(&self.parts).next() else { break };
             tree.update_zeros(offset, len)?;
             progress(len);

@@ -106,7 +106,9 @@ fn every_way_gives_the_same_digests() {
         assert!(hole_bytes(&stats) >= most || way == ["--io=block-size=64M"], "{way:?}: {stats}");
     }
     // These read everything.
-    for way in [&["--io=engine=stream"][..], &["--list-bad-ranges"], &["--bypass-cache"]] {
+    let listed = scratch.run(&["--list-bad-ranges", "t/f"]);
+    assert!(listed.stdout().contains(&hex(&content)), "{listed:?}");
+    for way in [&["--io=engine=stream"][..], &["--bypass-cache"]] {
         let (output, stats) = totals(scratch.run(&[&["t/f", "--stats=json"], way].concat()));
         if way == ["--bypass-cache"] && output.code != 0 {
             skip("holes with --bypass-cache: it is not supported here");

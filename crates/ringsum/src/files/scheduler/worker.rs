@@ -166,7 +166,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         match () {
             // A batch of many such files would occupy this thread for long, and stall the others in
             // the reorder buffer.
-            () if is_large && !is_shared && may_requeue => Route::Requeue,
+            () if is_large && may_requeue && (!is_shared || source.has_holes()) => Route::Requeue,
             () if len >= run.options.separate_bytes_min => Route::Separately,
             // Holes are left out if a file is read on its own.
             () if source.has_holes() && !is_limited => Route::Spread,
