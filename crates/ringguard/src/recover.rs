@@ -26,6 +26,9 @@ pub(crate) struct Sink<'a> {
     pub(crate) recovered: Take<'a>,
 }
 
+/// Most runs that are read in one go, so that their list needs little memory.
+const RUNS_MAX: usize = 1 << 16;
+
 /// Reads what is intact, and computes what is lost.
 pub(crate) fn recover(
     examination: &Examination<'_>,
@@ -47,20 +50,13 @@ pub(crate) fn recover(
         code::prepare();
         Coder::new(geometry, columns, finish)
     });
-    let is_affected = |step: &Step| {
-        let first = Column { window: step.window, column: step.column };
-        let end = Column { window: step.window, column: step.column + u64::from(step.count) };
-        diagnosis.columns.range(first..end).next().is_some()
-    };
-    let size = u64::from(geometry.piece_bytes);
     let mut steps = geometry
         .steps(columns)
-        .filter(|step| sink.intact.is_some() || is_affected(step))
+        .filter(|step| sink.intact.is_some() || is_affected(diagnosis, step))
         .peekable();
     while steps.peek().is_some() {
         let mut runs = Vec::new();
-        // In parts, so that the list of runs needs little memory.
-        while runs.len() < 1 << 16
+        while runs.len() < RUNS_MAX
             && let Some(step) = steps.next()
         {
             runs.extend(geometry.runs(step));
@@ -71,66 +67,96 @@ pub(crate) fn recover(
         };
         let (lost, some): (Vec<_>, Vec<_>) =
             runs.into_iter().partition(|run| is_lost(run.first, run.count));
-        // They are added with the first other run of their step, so that few steps are open at once.
-        let mut waiting: HashMap<Step, Vec<Run>> = HashMap::new();
-        for run in lost {
-            waiting.entry(run.step).or_default().push(run);
-        }
-        let waiting = Mutex::new(waiting);
-        let add_lost = |step: Option<Step>| {
-            let Some(coder) = &coder else { return Ok(()) };
-            let runs: Vec<_> = match step {
-                Some(step) => lock(&waiting).remove(&step).into_iter().flatten().collect(),
-                None => lock(&waiting).drain().flat_map(|(_, runs)| runs).collect(),
-            };
-            runs.iter().try_for_each(|run| coder.add(run, &[]))
-        };
+        let lost = LostRuns::new(lost);
         data.read(&some, true, &|piece: Piece<'_>| {
             (examination.progress)(piece.bytes.len() as u64);
-            add_lost(Some(piece.run.step))?;
-            let all = piece.run.first..piece.run.first + u64::from(piece.run.count);
-            let mut bad: BTreeSet<_> = diagnosis.bad.range(all.clone()).copied().collect();
-            if let Some(unread) = piece.unread.iter().find(|unread| !bad.contains(unread)) {
-                return Err(anyhow!(
-                    "the bytes at {} of the data could be read before, and cannot now",
-                    unread * size
-                ));
+            if let Some(coder) = &coder {
+                lost.add_to(coder, Some(piece.run.step))?;
             }
-            bad.extend(piece.unread);
-            let mut start = all.start;
-            let bytes_of = |from: u64, to: u64| {
-                let (from, to) = ((from - all.start) * size, (to - all.start) * size);
-                let end = (to as usize).min(piece.bytes.len());
-                &piece.bytes[(from as usize).min(end)..end]
-            };
-            if let Some(intact) = sink.intact {
-                for end in bad.iter().copied().chain([all.end]) {
-                    if start < end {
-                        intact(start, bytes_of(start, end))?;
-                    }
-                    start = end + 1;
-                }
-            }
-            match &coder {
-                Some(coder) if is_affected(&piece.run.step) => match bad.is_empty() {
-                    true => coder.add(&piece.run, piece.bytes),
-                    false => {
-                        let mut bytes = piece.bytes.to_vec();
-                        bytes.resize(piece.run.count as usize * size as usize, 0);
-                        for number in &bad {
-                            let place = ((number - all.start) * size) as usize;
-                            bytes[place..place + size as usize].fill(0);
-                        }
-                        coder.add(&piece.run, &bytes)
-                    }
-                },
-                _ => Ok(()),
-            }
+            consume(diagnosis, coder.as_ref(), sink, u64::from(geometry.piece_bytes), &piece)
         })?;
-        // Steps of which nothing is intact.
-        add_lost(None)?;
+        if let Some(coder) = &coder {
+            // Steps of which nothing is intact.
+            lost.add_to(coder, None)?;
+        }
     }
     Ok(())
+}
+
+/// Whether a piece of the step is lost.
+fn is_affected(diagnosis: &Diagnosis, step: &Step) -> bool {
+    let first = Column { window: step.window, column: step.column };
+    let end = Column { window: step.window, column: step.column + u64::from(step.count) };
+    diagnosis.columns.range(first..end).next().is_some()
+}
+
+/// Runs that are not read. They are added with the first other run of their step, so that few steps
+/// are open at once.
+struct LostRuns(Mutex<HashMap<Step, Vec<Run>>>);
+
+impl LostRuns {
+    fn new(runs: Vec<Run>) -> LostRuns {
+        let mut by_step: HashMap<Step, Vec<Run>> = HashMap::new();
+        for run in runs {
+            by_step.entry(run.step).or_default().push(run);
+        }
+        LostRuns(Mutex::new(by_step))
+    }
+
+    /// Adds those of a step, or all that are left.
+    fn add_to(&self, coder: &Coder<'_>, step: Option<Step>) -> Result<()> {
+        let runs: Vec<_> = match step {
+            Some(step) => lock(&self.0).remove(&step).into_iter().flatten().collect(),
+            None => lock(&self.0).drain().flat_map(|(_, runs)| runs).collect(),
+        };
+        runs.iter().try_for_each(|run| coder.add(run, &[]))
+    }
+}
+
+/// Passes what is intact of a run to the sink, and to the code with zeros for what is not.
+fn consume(
+    diagnosis: &Diagnosis,
+    coder: Option<&Coder<'_>>,
+    sink: &Sink<'_>,
+    size: u64,
+    piece: &Piece<'_>,
+) -> Result<()> {
+    let all = piece.run.first..piece.run.first + u64::from(piece.run.count);
+    let mut bad: BTreeSet<_> = diagnosis.bad.range(all.clone()).copied().collect();
+    if let Some(unread) = piece.unread.iter().find(|unread| !bad.contains(unread)) {
+        return Err(anyhow!(
+            "the bytes at {} of the data could be read before, and cannot now",
+            unread * size
+        ));
+    }
+    bad.extend(piece.unread);
+    if let Some(intact) = sink.intact {
+        let bytes_of = |from: u64, to: u64| {
+            let (from, to) = ((from - all.start) * size, (to - all.start) * size);
+            let end = (to as usize).min(piece.bytes.len());
+            &piece.bytes[(from as usize).min(end)..end]
+        };
+        let mut start = all.start;
+        for end in bad.iter().copied().chain([all.end]) {
+            if start < end {
+                intact(start, bytes_of(start, end))?;
+            }
+            start = end + 1;
+        }
+    }
+    let Some(coder) = coder.filter(|_| is_affected(diagnosis, &piece.run.step)) else {
+        return Ok(());
+    };
+    if bad.is_empty() {
+        return coder.add(&piece.run, piece.bytes);
+    }
+    let mut bytes = piece.bytes.to_vec();
+    bytes.resize(piece.run.count as usize * size as usize, 0);
+    for number in &bad {
+        let place = ((number - all.start) * size) as usize;
+        bytes[place..place + size as usize].fill(0);
+    }
+    coder.add(&piece.run, &bytes)
 }
 
 /// Computes the lost pieces of a column.

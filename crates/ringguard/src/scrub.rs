@@ -182,7 +182,7 @@ fn report_earlier(args: &VerifyArgs, entries: &[Entry]) -> Result<Status> {
             true => writeln!(
                 out,
                 "{}",
-                json!({ "sidecar": path, "status": earlier.word(), "verified_ms": verified_us / 1000 })
+                json!({ "sidecar": path, "status": earlier.word(), "verified_us": verified_us })
             )?,
             false => writeln!(
                 out,

@@ -113,14 +113,18 @@ fn privileges_are_restored_with_the_owner_only() {
         return;
     }
     let copy = shared.path().join("ringguard");
-    // (By another process: a child of another test could hold our descriptor, and a file open for writing does not run.)
-    assert!(Command::new("cp").arg(COMMAND).arg(&copy).status().unwrap().success());
-    let status = Command::new(&copy)
-        .args(["repair", "--discard", "file"])
-        .current_dir(shared.path())
-        .uid(OTHER_USER)
-        .status()
-        .unwrap();
+    fs::copy(COMMAND, &copy).unwrap();
+    let mut repair = Command::new(&copy);
+    repair.args(["repair", "--discard", "file"]).current_dir(shared.path()).uid(OTHER_USER);
+    let status = loop {
+        match repair.status() {
+            // A process that another test has just started holds the copy open for writing.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            status => break status.unwrap(),
+        }
+    };
     assert_eq!(status.code(), Some(0));
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (OTHER_USER, 0o755));
