@@ -217,11 +217,16 @@ fn panel(svg: &mut String, group: &Group, dots: &Dots<'_>, top: usize) -> usize 
     bottom + 26
 }
 
-/// A name that leaves room for the value beside it.
+/// A name that leaves room for the value beside it: both ends, since commands may differ in either.
 fn shorten(name: &str) -> String {
     const CHARS_MAX: usize = 26;
-    match name.chars().count() <= CHARS_MAX {
+    const START: usize = 8;
+    let count = name.chars().count();
+    match count <= CHARS_MAX {
         true => name.to_owned(),
-        false => name.chars().take(CHARS_MAX - 1).chain(['…']).collect(),
+        false => {
+            let end = name.chars().skip(count - (CHARS_MAX - START - 1));
+            name.chars().take(START).chain(['…']).chain(end).collect()
+        }
     }
 }
