@@ -50,8 +50,7 @@ pub(crate) struct RingPlan {
     /// Alignment of reads in bytes; 1 unless direct.
     pub(crate) align: u32,
     pub(crate) order: Order,
-    /// Whether to advise the kernel that the file is read sequentially, and once.
-    pub(crate) advise: bool,
+    pub(crate) read_ahead: ReadAhead,
     pub(crate) pool_threads: u32,
     pub(crate) consume: Consume,
     pub(crate) wait: Wait,
@@ -62,6 +61,22 @@ pub(crate) struct RingPlan {
     /// Whether blocks may be mapped instead of copied, where that is faster.
     pub(crate) may_map: bool,
 }
+
+/// What the kernel is advised about reading ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadAhead {
+    /// Nothing.
+    Default,
+    /// The file is read sequentially, and once.
+    Sequential,
+    /// Only what is asked for is read.
+    Off,
+}
+
+/// With a limit on memory below this, in bytes, the kernel is advised not to read ahead: what it
+/// reads counts against a control group, and the process is killed if a window (8 MiB on some
+/// disks) is in flight when the group is full.
+const READ_AHEAD_BYTES_MIN: u64 = 16 << 20;
 
 /// Shortest file for which it is tried whether mapping is faster than copying, in bytes: the trial
 /// maps 2 MiB, which takes up to 1.3 times as long as copying them.
@@ -85,7 +100,10 @@ impl RingPlan {
             start: Start::AtOnce,
             align: 1,
             order,
-            advise: false,
+            read_ahead: match is_tight(config) {
+                true => ReadAhead::Off,
+                false => ReadAhead::Default,
+            },
             pool_threads: 1,
             consume: Consume::default(),
             wait: config.io.wait,
@@ -221,10 +239,13 @@ pub(super) fn decide(
         start,
         align,
         order: chooser.order,
-        // A mapping reads ahead on its own; advice gained nothing.
-        advise: cache == CacheMode::Buffered
-            && chooser.fills(cache)
-            && !matches!(engine, EngineKind::Mmap | EngineKind::Null),
+        read_ahead: match (cache, engine) {
+            // A mapping reads ahead on its own; advice gained nothing.
+            (_, EngineKind::Mmap | EngineKind::Null) => ReadAhead::Default,
+            (CacheMode::Buffered, _) if is_tight(config) => ReadAhead::Off,
+            (CacheMode::Buffered, _) if chooser.fills(cache) => ReadAhead::Sequential,
+            _ => ReadAhead::Default,
+        },
         pool_threads: chooser.pool_threads(),
         consume: config.io.consume,
         wait: config.io.wait,
@@ -234,6 +255,11 @@ pub(super) fn decide(
         may_map,
     };
     Ok((ring, chooser.choices))
+}
+
+/// Whether memory is limited so much that reading ahead does not fit.
+fn is_tight(config: &Config) -> bool {
+    config.memory.limit_bytes.is_some_and(|bytes| bytes < READ_AHEAD_BYTES_MIN)
 }
 
 /// Returns the longest block under a rate limit, in bytes: an eighth of a second.

@@ -456,3 +456,18 @@ fn a_better_depth_is_searched_only_with_time_and_free_memory() {
 fn long() -> Facts {
     Facts { len: 4 << 30, ..facts() }
 }
+
+#[test]
+fn with_little_memory_nothing_is_read_ahead() {
+    for (limit_bytes, read_ahead) in [
+        (None, ReadAhead::Sequential),
+        (Some(16 << 20), ReadAhead::Sequential),
+        (Some(15 << 20), ReadAhead::Off),
+    ] {
+        let config = Config::default().with(|config| {
+            config.memory.limit_bytes = limit_bytes;
+            config.io.cache = Some(CacheMode::Buffered);
+        });
+        assert_eq!(any_order(facts(), config).read_ahead, read_ahead, "{limit_bytes:?}");
+    }
+}

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 
 use self::choose::{Choice, System, decide};
-pub(crate) use self::choose::{RingPlan, Start, with_fallback};
+pub(crate) use self::choose::{ReadAhead, RingPlan, Start, with_fallback};
 pub(crate) use self::profile::BUILT_IN;
 use self::stream::{StreamFacts, decide_stream};
 use self::tuning::Tuning;

@@ -26,7 +26,7 @@ use crate::core::supply::{FileSupply, Supply, Target, Zeros};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::pipe::stream_supply::{Stream, StreamSupply};
 use crate::pipe::tee::Tee;
-use crate::plan::{Plan, PlanKind, RingPlan, Start, with_fallback};
+use crate::plan::{Plan, PlanKind, ReadAhead, RingPlan, Start, with_fallback};
 use crate::source::Source;
 use crate::source::advise::AdviceGuard;
 use crate::source::holes::without;
@@ -389,9 +389,11 @@ impl Plan {
             // Extents far from each other would map a window each.
             context.copy_or_map = None;
         }
-        let _advice = match is_list {
-            true => (ring.cache == CacheMode::Buffered).then(|| AdviceGuard::random(fd)),
-            false => ring.advise.then(|| AdviceGuard::sequential(fd)),
+        let _advice = match ring.read_ahead {
+            _ if is_list => (ring.cache == CacheMode::Buffered).then(|| AdviceGuard::random(fd)),
+            ReadAhead::Default => None,
+            ReadAhead::Sequential => Some(AdviceGuard::sequential(fd)),
+            ReadAhead::Off => Some(AdviceGuard::random(fd)),
         };
         let may_fall_back = || self.may_fall_back() && supply.is_untouched();
         let result = with_fallback(&mut ring.clone(), may_fall_back, |ring| run(&context, ring));

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -49,9 +50,15 @@ struct Ran {
 }
 
 /// Runs a command to its end, or sends it SIGINT after a while; samples its resources all the time.
+/// Runs it once more if it ended before the first sample, as a short run may on a busy machine.
 fn watched(command: &mut Command, stdin: Stdio, interrupt_after: Option<Duration>) -> Ran {
-    let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = child.spawn().expect("the command starts");
+    let command = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut runs = iter::repeat_with(|| watched_once(command, interrupt_after)).take(100);
+    runs.find(|ran| ran.peaks.rss_kib > 0).expect("one run of many is seen")
+}
+
+fn watched_once(command: &mut Command, interrupt_after: Option<Duration>) -> Ran {
+    let mut child = command.spawn().expect("the command starts");
     let _watchdog = Watchdog::of(&child);
     let outputs = [
         read_all(child.stdout.take().expect("piped")),
@@ -103,7 +110,6 @@ const DEBUG_KIB: u64 = 8 << 10;
 
 fn at_most(ran: &Ran, mib: u64) {
     let most = (mib << 10) + DEBUG_KIB;
-    assert!(ran.peaks.rss_kib > 0, "nothing was seen of it");
     assert!(ran.peaks.rss_kib <= most, "{} KiB, and not {most}", ran.peaks.rss_kib);
 }
 
