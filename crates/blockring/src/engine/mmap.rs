@@ -78,13 +78,11 @@ impl Drop for Map {
 
 impl MmapEngine {
     pub(super) fn new(setup: &Setup<'_>, windows: Windows) -> Result<MmapEngine, String> {
-        if !sigbus::is_installed() {
-            return Err(
-                "a file truncated under a mapping would end the process with SIGBUS, since no handler \
-                 is installed"
-                    .to_owned(),
-            );
-        }
+        sigbus::install().map_err(|error| {
+            format!(
+                "a file truncated under a mapping would end the process: no SIGBUS handler: {error}"
+            )
+        })?;
         let page_bytes = sys::page_bytes();
         if let Some(Err(error)) = setup.file.map(|file| Map::new(file, 0, page_bytes)) {
             // Files of FUSE servers that handle every read themselves have no pages to map.
@@ -252,7 +250,6 @@ mod tests {
     /// of the real size only.)
     #[test]
     fn windows_start_and_end_at_pages_of_any_size() {
-        sigbus::install().unwrap();
         let content: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
         fake_page::each(|page_bytes| {
             let file = tempfile::NamedTempFile::new().unwrap();

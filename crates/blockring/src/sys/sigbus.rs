@@ -31,7 +31,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler, once for the process.
 pub(crate) fn install() -> io::Result<()> {
-    if is_installed() {
+    if INSTALLED.load(Ordering::Acquire) {
         return Ok(());
     }
     // The first call may open /proc/self/auxv, which is not async-signal-safe.
@@ -54,11 +54,6 @@ pub(crate) fn install() -> io::Result<()> {
     }
     INSTALLED.store(true, Ordering::Release);
     Ok(())
-}
-
-/// Whether [`install`] has succeeded.
-pub(crate) fn is_installed() -> bool {
-    INSTALLED.load(Ordering::Acquire)
 }
 
 fn page_shift() -> u32 {

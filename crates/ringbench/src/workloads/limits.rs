@@ -208,7 +208,7 @@ fn copying_group(target: &Target, bytes: u64, smoke: bool) -> GroupPlan<'_> {
             let run = RunOptions::default();
             let until = Until::bytes(bytes);
             let read = move || {
-                let config = of_engine(config.clone(), engine)?;
+                let config = of_engine(config.clone(), engine);
                 reading::consume(target.path(), &config, &run, until, &touch)
             };
             let fill = read.clone();
@@ -260,10 +260,10 @@ fn together_group(target: &Target, bytes: u64) -> GroupPlan<'_> {
 }
 
 /// A configuration with an engine, of which a mapping needs a permission.
-fn of_engine(config: Config, engine: EngineKind) -> io::Result<Config> {
+fn of_engine(config: Config, engine: EngineKind) -> Config {
     match engine {
         EngineKind::Mmap => reading::mapped(config),
-        _ => Ok(config.with(|config| config.io.engine = Some(engine))),
+        _ => config.with(|config| config.io.engine = Some(engine)),
     }
 }
 
@@ -306,7 +306,7 @@ pub(crate) fn hash_start(
 ) -> Result<Sample, Missing> {
     let config = Config::default().with(|config| config.io.cache = cache);
     let config = match engine {
-        Some(engine) => of_engine(config, engine)?,
+        Some(engine) => of_engine(config, engine),
         None => config,
     };
     let options = ringsum::Options { config, ..ringsum::Options::default() };

@@ -40,11 +40,11 @@ pub(crate) fn config(
 }
 
 /// The same configuration, with the engine `mmap`.
-pub(crate) fn mapped(config: Config) -> io::Result<Config> {
+pub(crate) fn mapped(config: Config) -> Config {
     #[expect(unsafe_code)]
     // SAFETY: bytes that change are only read, and hashed.
-    let allowed = unsafe { AllowMmap::new() }?;
-    Ok(config.mmap(allowed))
+    let allowed = unsafe { AllowMmap::new() };
+    config.mmap(allowed)
 }
 
 /// The page cache that cold reads in this mode start from: direct reads bypass it.

@@ -27,7 +27,7 @@ use self::args::help;
 use self::lock::lock;
 use self::output::{Messages, Output, OutputError, To};
 use self::session::Session;
-use self::settings::{Settings, SettingsError};
+use self::settings::Settings;
 
 /// The exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,8 +100,7 @@ fn run_with(args: &Args, messages: &Messages) -> anyhow::Result<Status> {
     }
     let settings = match Settings::of(args) {
         Ok(settings) => settings,
-        Err(SettingsError::Usage(what)) => return Ok(usage(messages, &what)),
-        Err(error) => return Err(error.into()),
+        Err(what) => return Ok(usage(messages, &what)),
     };
     let session = Session::new(args, settings, messages)?;
     match (args.check, args.copies()) {

@@ -1,10 +1,9 @@
 //! Resolves the command line, the environment and process limits to the settings of a run.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use blockring::{AllowMmap, Config, EngineKind, Source, Tuning};
+use blockring::{AllowMmap, Config, Source, Tuning};
 use ringsum::files::small_threads_max;
 use ringsum::{Mode, Options, tuned};
 
@@ -30,36 +29,19 @@ pub(crate) struct Settings {
     pub(crate) shares: Shares,
 }
 
-/// Why the options cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SettingsError {
-    /// They are invalid.
-    #[error("{0}")]
-    Usage(String),
-    /// Memory mapping is not available.
-    #[error("engine mmap: {0}")]
-    Mmap(io::Error),
-}
-
 impl Settings {
     /// Returns the settings for a command line. The mode is the regular hash.
     ///
     /// # Errors
     ///
     /// If the options are out of range, or do not fit in the memory limit.
-    pub(crate) fn of(args: &Args) -> Result<Settings, SettingsError> {
+    pub(crate) fn of(args: &Args) -> Result<Settings, String> {
         let mut config = args.config();
         if !args.no_mmap {
             #[expect(unsafe_code)]
             // SAFETY: bytes that change while hashed give a wrong digest, which is not printed.
             let allowed = unsafe { AllowMmap::new() };
-            match allowed {
-                Ok(allowed) => config = config.allow_mmap(allowed),
-                Err(error) if config.io.engine == Some(EngineKind::Mmap) => {
-                    return Err(SettingsError::Mmap(error));
-                }
-                Err(_) => {}
-            }
+            config = config.allow_mmap(allowed);
         }
         let io = &mut config.io;
         io.threads_max = io.threads_max.or_else(|| {
@@ -71,18 +53,17 @@ impl Settings {
             true => memory::limit(explicit),
             false => explicit,
         };
-        let usage = |what: String| SettingsError::Usage(what);
-        config.validate().map_err(|error| usage(error.to_string()))?;
+        config.validate().map_err(|error| error.to_string())?;
         let shares = Shares::of(config.memory.limit_bytes);
         let mut separate = config.clone();
         if args.reads_many() {
             separate.memory.limit_bytes = shares.separate_bytes();
             separate.validate().map_err(|error| {
-                usage(format!("with many files, each has a part of the memory limit: {error}"))
+                format!("with many files, each has a part of the memory limit: {error}")
             })?;
             let most = small_threads_max(&config);
             if args.jobs.is_some_and(|jobs| jobs as usize > most) {
-                return Err(usage(format!("the memory limit allows --jobs {most} at most")));
+                return Err(format!("the memory limit allows --jobs {most} at most"));
             }
         }
         let options = Options { mode: Mode::Hash, algorithms: args.algorithms(), config };

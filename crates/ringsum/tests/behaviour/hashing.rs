@@ -39,7 +39,7 @@ fn with_way(config: &Config, (engine, cache): Way) -> Config {
         EngineKind::Mmap => {
             #[expect(unsafe_code)]
             // SAFETY: our consumers only hash.
-            let allowed = unsafe { AllowMmap::new() }.unwrap();
+            let allowed = unsafe { AllowMmap::new() };
             config.mmap(allowed)
         }
         engine => config.with(|config| config.io.engine = Some(engine)),
