@@ -47,8 +47,9 @@ const SAMPLES: usize = 12;
 const SHORT_BYTES_MAX: u64 = 16 << 10;
 const SHORT_AT_ONCE: usize = 32;
 
-/// Bytes that are hashed in one sample: 0.1 s and more.
+/// Bytes and files that are hashed in one sample, at most, if that is more than once: 0.1 s and more.
 const HASHED_BYTES: u64 = 1 << 30;
+const HASHED_FILES: u64 = 1 << 20;
 
 /// Time of walking to a file, opening and closing it, estimated, in seconds.
 const FILE_S: f64 = 20e-6;
@@ -222,7 +223,7 @@ impl Tree {
             let pieces = (0..length).step_by(BLOCK_BYTES);
             batches.extend(pieces.map(|at| vec![(length - at).min(BLOCK_BYTES as u64) as usize]));
         }
-        let passes = (HASHED_BYTES / self.bytes).max(1);
+        let passes = (HASHED_BYTES / self.bytes).min(HASHED_FILES / self.files()).max(1);
         let (next, all) = (AtomicUsize::new(0), batches.len() * passes as usize);
         let (_, sample) = together(
             0..threads,
