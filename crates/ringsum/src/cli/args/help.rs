@@ -43,9 +43,7 @@ Usage: ringsum [OPTIONS] [FILE]...      (without FILE: standard input)
       --memory SIZE         use at most SIZE of memory: 64M
       --io KEY=VALUE,...    how to read; `--io help` lists the keys
       --explain             how each input is read, and why (is it slow?)
-
       --stats               what the time was spent on, and the bottleneck
-
   -h, --help                this summary; --help describes all options
   -V, --version
 
