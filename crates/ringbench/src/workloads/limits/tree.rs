@@ -191,7 +191,7 @@ impl Tree {
                     break;
                 }
                 files += entries.len() as u64;
-                entries.sort_unstable_by_key(Entry::inode);
+                entries.sort_unstable_by_key(Entry::id);
                 // The threads have ended only if all of them failed, which they report.
                 let _ = sender.send(entries);
             }
@@ -276,7 +276,7 @@ fn read_by_ring(plan: &Plan, found: &Found) -> Result<u64, Missing> {
         let entry = found.next()?;
         let source = entry.open().map_err(Missing::from);
         let source = source.and_then(|file| Ok(Source::from_file(file, "a file of the tree")?));
-        source.map_err(&fail).ok().map(|source| (source, ()))
+        source.map_err(&fail).ok().map(|source| (source, None, ()))
     };
     let mut bytes = 0;
     let mut reader = plan.reader(ReaderKind::Small)?;
