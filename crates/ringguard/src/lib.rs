@@ -38,6 +38,7 @@ mod replay;
 mod run_reader;
 mod scrub;
 mod sidecar;
+mod small_writes;
 mod stamps;
 mod tree;
 mod undo;
