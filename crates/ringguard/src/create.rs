@@ -78,10 +78,11 @@ const FIRST_BATCH_BYTES: u64 = 1 << 30;
 /// Creates the sidecar of `inputs`, of which there is one if they are no set. Returns its head and
 /// the files with their digests.
 pub(crate) fn create(request: &Request<'_>, inputs: Vec<Input>) -> Result<(Head, Vec<File>)> {
-    // Not waited for: whoever needs the tables first waits for them.
-    let _ = std::thread::Builder::new().spawn(code::prepare);
     let (files, fingerprints, geometry) = lay_out(request, inputs);
     let mut creation = Creation::new(request, files, fingerprints, geometry)?;
+    let parities = [geometry.m, creation.head.catalogue.parity.into()];
+    // Not waited for: the thread that needs the tables first waits for them.
+    let _ = std::thread::Builder::new().spawn(move || parities.map(code::prepare));
     creation.read()?;
     creation.complete()
 }

@@ -40,6 +40,7 @@ mod scrub;
 mod sidecar;
 mod small_writes;
 mod stamps;
+mod transform;
 mod tree;
 mod undo;
 
