@@ -26,6 +26,7 @@ mod format;
 pub mod fuzzed;
 mod generate;
 mod geometry;
+mod in_place;
 mod inputs;
 mod layout;
 mod output;
