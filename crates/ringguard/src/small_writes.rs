@@ -8,7 +8,7 @@ const RUN_BYTES: usize = 4096;
 
 /// Most bytes that are kept. With 5 % of parity, each of some 300 shards has a run of nodes and one
 /// of hashes, of 2 KiB on average.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+const KEPT_BYTES_MAX: usize = 2 << 20;
 
 /// Writes that wait for their neighbors.
 #[derive(Debug, Default)]
