@@ -21,21 +21,25 @@ use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, ShardsRefMut,
 
 use crate::geometry::{Column, Geometry, Run, Step};
 use crate::lock;
+use crate::transform::Transform;
 
 /// Bytes of each shard in a strip. 16 of them are 256 KiB, so that a transform stays in the cache of
 /// a core.
 const STRIP_BYTES: usize = 16 << 10;
 
 /// Elements of the code in a unit of 64 bytes.
-type Unit = [u8; 64];
+pub(crate) type Unit = [u8; 64];
 
 thread_local! {
     static ENGINE: DefaultEngine = DefaultEngine::new();
 }
 
-/// Fills the tables of the field, which takes some 10 ms, before they are needed.
-pub(crate) fn prepare() {
-    ENGINE.with(|engine| engine.mul(&mut [[0; 64]], 1));
+/// Fills the tables for parity of `m` pieces, which takes some 10 ms, before they are needed.
+pub(crate) fn prepare(m: u32) {
+    // (The parity of one piece is the sum of all.)
+    if m > 1 && Transform::new(m.next_power_of_two() as usize, 0).is_none() {
+        ENGINE.with(|engine| engine.mul(&mut [[0; 64]], 1));
+    }
 }
 
 /// The same part of each of M shards, one behind the other. (Not on the heap: the allocator would
@@ -192,29 +196,41 @@ impl<'a> Coder<'a> {
     }
 
     fn add_chunk(&self, open: &Open, chunk: &Chunk, number: usize, count: usize) {
-        ENGINE.with(|engine| {
-            for (strip, sums) in chunk.area.strips.iter().zip(&open.sums.strips) {
-                let mut strip = lock(strip);
-                let units = strip.units;
-                let mut shards = ShardsRefMut::new(self.shards, units, strip.used(self.shards));
-                shards.zero(count..);
-                let skew = (number + 1) * self.shards;
-                engine.ifft(&mut shards, 0, self.shards, count, skew);
-                utils::xor(lock(sums).used(self.shards), strip.used(self.shards));
+        let skew = (number + 1) * self.shards;
+        let transform = Transform::new(self.shards, skew);
+        for (strip, sums) in chunk.area.strips.iter().zip(&open.sums.strips) {
+            let (mut strip, mut sums) = (lock(strip), lock(sums));
+            let units = strip.units;
+            let (strip, sums) = (strip.used(self.shards), sums.used(self.shards));
+            strip[count * units..].fill([0; 64]);
+            match &transform {
+                Some(transform) => transform.add_inverse(strip, sums),
+                None if self.shards == 1 => utils::xor(sums, strip),
+                None => ENGINE.with(|engine| {
+                    let mut shards = ShardsRefMut::new(self.shards, units, strip);
+                    engine.ifft(&mut shards, 0, self.shards, count, skew);
+                    utils::xor(sums, strip);
+                }),
             }
-        });
+        }
     }
 
     fn finish(&self, step: Step, open: Arc<Open>) -> Result<()> {
         lock(&self.steps).remove(&step);
-        ENGINE.with(|engine| {
-            for sums in &open.sums.strips {
-                let mut sums = lock(sums);
-                let units = sums.units;
-                let mut shards = ShardsRefMut::new(self.shards, units, sums.used(self.shards));
-                engine.fft(&mut shards, 0, self.shards, self.geometry.m as usize, 0);
+        let transform = Transform::new(self.shards, 0);
+        for sums in &open.sums.strips {
+            let mut sums = lock(sums);
+            let units = sums.units;
+            let sums = sums.used(self.shards);
+            match &transform {
+                Some(transform) => transform.forward(sums),
+                None if self.shards == 1 => {}
+                None => ENGINE.with(|engine| {
+                    let mut shards = ShardsRefMut::new(self.shards, units, sums);
+                    engine.fft(&mut shards, 0, self.shards, self.geometry.m as usize, 0);
+                }),
             }
-        });
+        }
         let piece_bytes = self.geometry.piece_bytes as usize;
         (self.finished)(step, Sums { open: &open, piece_bytes })?;
         if let Some(open) = Arc::into_inner(open) {

@@ -18,7 +18,7 @@ use crate::output::{self, Progress};
 use crate::partial::suffixed;
 use crate::sidecar::{Sidecar, Unusable};
 use crate::tree::Tree;
-use crate::{fault, repair, scrub, undo};
+use crate::{fault, in_place, repair, scrub, undo};
 
 /// The exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,7 +268,7 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
         let add = |bytes| progress.add(bytes);
         let examination = opened.examination(&add);
         let kept = match args.in_place {
-            true => repair::repair_in_place(&examination, &diagnosis)?,
+            true => in_place::repair_in_place(&examination, &diagnosis)?,
             false => repair::repair_beside(&examination, &diagnosis, args.discard)?,
         };
         drop(progress);

@@ -78,12 +78,11 @@ const FIRST_BATCH_BYTES: u64 = 1 << 30;
 /// Creates the sidecar of `inputs`, of which there is one if they are no set. Returns its head and
 /// the files with their digests.
 pub(crate) fn create(request: &Request<'_>, inputs: Vec<Input>) -> Result<(Head, Vec<File>)> {
-    let prepared = std::thread::Builder::new().spawn(code::prepare);
     let (files, fingerprints, geometry) = lay_out(request, inputs);
     let mut creation = Creation::new(request, files, fingerprints, geometry)?;
-    if let Ok(thread) = prepared {
-        let _ = thread.join();
-    }
+    let parities = [geometry.m, creation.head.catalogue.parity.into()];
+    // Not waited for: the thread that needs the tables first waits for them.
+    let _ = std::thread::Builder::new().spawn(move || parities.map(code::prepare));
     creation.read()?;
     creation.complete()
 }
@@ -234,6 +233,7 @@ impl<'a> Creation<'a> {
             }
         }
         drop(coder);
+        self.partial.flush()?;
         Ok(pass.into_roots())
     }
 

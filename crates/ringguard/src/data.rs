@@ -29,6 +29,12 @@ const FAILURES_MAX: u32 = 100;
 /// every device accepts. Shorter ones are read together.
 const EXTENT_BYTES_MIN: u32 = 4096;
 
+/// Threads that copy a file besides the first, and reads in flight of each: each waits for its writes.
+/// (The repair of 1 GiB took 2.35 s with two threads and 2.02 s with six; direct writes alone reach
+/// 1.2 GB/s with two, and 1.7 with eight.)
+const COPY_WORKERS: u32 = 5;
+const COPY_DEPTH: u32 = 8;
+
 /// Files that a plan for many is chosen from.
 const SAMPLES: usize = 12;
 
@@ -38,6 +44,8 @@ pub(crate) struct Reading {
     pub(crate) config: Config,
     /// Bytes of a run.
     pub(crate) run_bytes: u32,
+    /// Whether all that is read is written elsewhere at once.
+    pub(crate) is_copied: bool,
 }
 
 /// The files as data.
@@ -125,15 +133,7 @@ impl Data<'_> {
         let mut extents: Vec<_> = runs.iter().map(extent).collect();
         let done: Vec<_> = runs.iter().map(|_| AtomicBool::new(false)).collect();
         let longest = extents.iter().map(|extent| extent.len).max().unwrap_or(0);
-        let config = self.reading.config.clone().with(|config| {
-            let block = longest.next_multiple_of(EXTENT_BYTES_MIN).max(EXTENT_BYTES_MIN);
-            config.io.block_bytes.get_or_insert(block);
-        });
-        ensure!(
-            config.io.block_bytes.is_none_or(|bytes| bytes >= longest),
-            "--io block-size: a piece of this sidecar has {longest} bytes, so blocks must be as long"
-        );
-        let plan = Plan::choose(&source, &config, &RunOptions::default())?;
+        let plan = self.plan_for_runs(&source, longest)?;
         // Each time around, one run is left that cannot be read as a whole.
         for _ in 0..FAILURES_MAX {
             let failed = Mutex::new(None);
@@ -171,6 +171,29 @@ impl Data<'_> {
             return Err(anyhow!("{}: it is shorter than it was", path.display()));
         }
         self.read_by_run(&left, tolerant, consume)
+    }
+
+    /// Plans the reads of one file, by runs of at most `longest` bytes.
+    fn plan_for_runs(&self, source: &Source, longest: u32) -> Result<Plan> {
+        let config = self.reading.config.clone().with(|config| {
+            let block = longest.next_multiple_of(EXTENT_BYTES_MIN).max(EXTENT_BYTES_MIN);
+            config.io.block_bytes.get_or_insert(block);
+        });
+        ensure!(
+            config.io.block_bytes.is_none_or(|bytes| bytes >= longest),
+            "--io block-size: a piece of this sidecar has {longest} bytes, so blocks must be as long"
+        );
+        let plan = Plan::choose(source, &config, &RunOptions::default())?;
+        let is_automatic = (config.io.workers, config.io.queue_depth) == (None, None)
+            && config.memory.limit_bytes.is_none();
+        if !self.reading.is_copied || !is_automatic || plan.is_rotational() {
+            return Ok(plan);
+        }
+        let config = config.with(|config| {
+            config.io.workers = Some(COPY_WORKERS);
+            config.io.queue_depth = Some(COPY_DEPTH);
+        });
+        Ok(Plan::choose(source, &config, &RunOptions::default())?)
     }
 
     /// Explains how the data are read.

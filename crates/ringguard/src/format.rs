@@ -24,7 +24,7 @@ const HEAD_HASH_AT: usize = 4064;
 const SMALL_CATALOGUE_BYTES: u64 = 64 << 10;
 /// Pieces of a larger catalogue, and of its parity.
 const CATALOGUE_PIECES: u16 = 128;
-const CATALOGUE_PARITY: u16 = 64;
+const CATALOGUE_PARITY: u16 = 32;
 /// Largest catalogue, in bytes: some 60 million files.
 const CATALOGUE_BYTES_MAX: u64 = 4 << 30;
 /// Fewest bytes of a file in a catalogue.
@@ -63,6 +63,10 @@ pub(crate) struct File {
 impl File {
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
+    }
+
+    fn rights(&self) -> [u32; 3] {
+        [self.mode, self.uid, self.gid]
     }
 }
 
@@ -294,6 +298,7 @@ fn put_signed(bytes: &mut Vec<u8>, value: i64) {
 pub(crate) fn encode_catalogue(files: &[File]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (mut name, mut end, mut mtime): (&[u8], u64, i64) = (&[], 0, 0);
+    let mut rights = [0; 3];
     for file in files {
         let common = name.iter().zip(&file.name).take_while(|(a, b)| a == b).count();
         put_varint(&mut bytes, common as u64);
@@ -301,9 +306,10 @@ pub(crate) fn encode_catalogue(files: &[File]) -> Vec<u8> {
         bytes.extend_from_slice(&file.name[common..]);
         put_varint(&mut bytes, file.len);
         put_varint(&mut bytes, file.start - end);
-        put_varint(&mut bytes, file.mode.into());
-        put_varint(&mut bytes, file.uid.into());
-        put_varint(&mut bytes, file.gid.into());
+        let rights_before = std::mem::replace(&mut rights, file.rights());
+        for (now, before) in rights.into_iter().zip(rights_before) {
+            put_varint(&mut bytes, (now ^ before).into());
+        }
         put_signed(&mut bytes, file.mtime_s.wrapping_sub(mtime));
         put_varint(&mut bytes, file.mtime_ns.into());
         bytes.extend_from_slice(&file.root);
@@ -358,7 +364,8 @@ impl<'a> Cursor<'a> {
         let len = self.varint()?;
         let start = before.map_or(0, File::end).checked_add(self.varint()?)?;
         start.checked_add(len)?;
-        let (mode, uid, gid) = (self.small()?, self.small()?, self.small()?);
+        let [mode, uid, gid] = before.map_or([0; 3], File::rights);
+        let (mode, uid, gid) = (mode ^ self.small()?, uid ^ self.small()?, gid ^ self.small()?);
         let mtime_s = before.map_or(0, |file| file.mtime_s).wrapping_add(self.signed()?);
         let mtime_ns = self.small().filter(|ns| *ns < 1_000_000_000)?;
         let root = self.take(32)?.try_into().ok()?;

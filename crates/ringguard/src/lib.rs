@@ -26,6 +26,7 @@ mod format;
 pub mod fuzzed;
 mod generate;
 mod geometry;
+mod in_place;
 mod inputs;
 mod layout;
 mod output;
@@ -38,7 +39,9 @@ mod replay;
 mod run_reader;
 mod scrub;
 mod sidecar;
+mod small_writes;
 mod stamps;
+mod transform;
 mod tree;
 mod undo;
 

@@ -1,20 +1,25 @@
 //! A sidecar before it is complete, and the files beside it.
 
 use std::fs::File as StdFile;
+use std::num::NonZero;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Advice, FlockOperation, Mode, OFlags};
 
 use crate::fault;
 use crate::format::Places;
+use crate::lock;
+use crate::small_writes::SmallWrites;
 
 /// The sidecar before it is complete.
 pub(crate) struct Partial {
     pub(crate) file: StdFile,
     pub(crate) path: PathBuf,
     pub(crate) places: Places,
+    small: Mutex<SmallWrites>,
 }
 
 /// Times that a file is opened again because another process gave it its final name.
@@ -36,7 +41,7 @@ impl Partial {
             let is_same = std::fs::symlink_metadata(&path)
                 .is_ok_and(|now| (now.dev(), now.ino()) == (opened.dev(), opened.ino()));
             if is_same {
-                return Ok(Partial { file, path, places });
+                return Ok(Partial { file, path, places, small: Mutex::default() });
             }
         }
         Err(anyhow!("{}: another process makes this sidecar", path.display()))
@@ -58,7 +63,33 @@ impl Partial {
         self.file.write_all_at(bytes, offset).with_context(|| self.path.display().to_string())
     }
 
+    /// Writes a few bytes, each of them once: at the latest with [`flush`](Partial::flush).
+    pub(crate) fn write_small(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        fault::point();
+        let (run, is_full) = {
+            let mut small = lock(&self.small);
+            (small.add(bytes, offset), small.is_full())
+        };
+        if let Some((offset, bytes)) = run {
+            self.write(&bytes, offset)?;
+        }
+        if is_full { self.flush() } else { Ok(()) }
+    }
+
+    /// Lets the kernel begin to write a section to the device, and drop what it has written, so that
+    /// the last fsync has little left to wait for.
+    pub(crate) fn begin_writeback(&self, start: u64, len: u64) {
+        let _ = rustix::fs::fadvise(&self.file, start, NonZero::new(len), Advice::DontNeed);
+    }
+
+    /// Writes what [`write_small`](Partial::write_small) has kept.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let runs = std::mem::take(&mut *lock(&self.small)).runs;
+        runs.into_iter().try_for_each(|(offset, bytes)| self.write(&bytes, offset))
+    }
+
     pub(crate) fn sync(&self) -> Result<()> {
+        self.flush()?;
         fault::point();
         self.file.sync_data().with_context(|| self.path.display().to_string())
     }

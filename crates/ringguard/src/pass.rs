@@ -54,9 +54,10 @@ impl<'a> Pass<'a> {
             let has_nodes =
                 outboard_bytes(file.len, creation.request.group_bytes, creation.request.is_set) > 0;
             let write = move |offset: u64, bytes: &[u8]| match has_nodes {
-                true => {
-                    creation.partial.write(bytes, start + offset).map_err(std::io::Error::other)
-                }
+                true => creation
+                    .partial
+                    .write_small(bytes, start + offset)
+                    .map_err(std::io::Error::other),
                 false => Ok(()),
             };
             Arc::new(OutboardWriter::new(&Mode::Hash, file.len, group_bytes, write))
@@ -133,7 +134,7 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         let place = self.creation.partial.places.hashes + piece.run.first * PIECE_HASH_BYTES;
-        self.creation.partial.write(hashes.as_flattened(), place)
+        self.creation.partial.write_small(hashes.as_flattened(), place)
     }
 
     /// Writes the parity of a step, and its hashes.
@@ -149,8 +150,10 @@ impl<'a> Pass<'a> {
             partial.write(&bytes, partial.places.parity + index * piece_bytes as u64)?;
             let hashes: Vec<_> = bytes.chunks(piece_bytes).map(piece_hash).collect();
             let place = (geometry.pieces + index) * PIECE_HASH_BYTES;
-            partial.write(hashes.as_flattened(), partial.places.hashes + place)?;
+            partial.write_small(hashes.as_flattened(), partial.places.hashes + place)?;
         }
+        partial
+            .begin_writeback(partial.places.parity, geometry.parity_pieces() * piece_bytes as u64);
         Ok(())
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn recover(
     };
     let columns = geometry.columns_at_once(data.reading.run_bytes)?;
     let coder = (!diagnosis.columns.is_empty()).then(|| {
-        code::prepare();
+        code::prepare(geometry.m);
         Coder::new(geometry, columns, finish)
     });
     let mut steps = geometry

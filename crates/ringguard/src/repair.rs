@@ -1,4 +1,4 @@
-//! `repair`: writes repaired files beside the damaged ones and swaps them, or writes into them.
+//! `repair`: writes repaired files beside the damaged ones, and swaps them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -7,7 +7,6 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockring::{CacheMode, ErrorKind, Source};
@@ -15,13 +14,11 @@ use ringsum::Options;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::data::{drop_cached, fingerprint};
+use crate::data::{Reading, drop_cached, fingerprint};
 use crate::diagnosis::{Diagnosis, Examination, State};
 use crate::fault;
 use crate::format::File;
-use crate::lock;
 use crate::recover::{Sink, recover};
-use crate::undo;
 use blockring::Fingerprint;
 
 /// Suffix of a repaired file before it gets its name.
@@ -30,7 +27,7 @@ const REPAIRING: &str = ".repairing";
 const DAMAGED: &str = ".damaged";
 
 /// A repaired file before it has its name.
-struct Target {
+pub(crate) struct Target {
     index: usize,
     /// Of a single file. Of a set, thousands may be damaged, more than there are descriptors.
     open: Option<Open>,
@@ -45,7 +42,12 @@ struct Open {
 }
 
 impl Target {
-    fn write(&self, examination: &Examination<'_>, bytes: &[u8], offset: u64) -> Result<()> {
+    pub(crate) fn write(
+        &self,
+        examination: &Examination<'_>,
+        bytes: &[u8],
+        offset: u64,
+    ) -> Result<()> {
         fault::point();
         let is_aligned = offset.is_multiple_of(4096)
             && bytes.len().is_multiple_of(4096)
@@ -76,12 +78,12 @@ impl Target {
         file.with_context(|| self.path(examination))
     }
 
-    fn path(&self, examination: &Examination<'_>) -> String {
+    pub(crate) fn path(&self, examination: &Examination<'_>) -> String {
         path_of(examination, self.index)
     }
 }
 
-fn path_of(examination: &Examination<'_>, index: usize) -> String {
+pub(crate) fn path_of(examination: &Examination<'_>, index: usize) -> String {
     examination.tree.path(&examination.sidecar.files[index].name).display().to_string()
 }
 
@@ -129,7 +131,7 @@ pub(crate) fn repair_beside(
 }
 
 /// Removes repaired files that do not get their names.
-fn remove(examination: &Examination<'_>, targets: &BTreeMap<usize, Target>) {
+pub(crate) fn remove(examination: &Examination<'_>, targets: &BTreeMap<usize, Target>) {
     for target in targets.values() {
         let name = suffixed(&examination.sidecar.files[target.index].name, REPAIRING);
         if let Ok((parent, last)) = examination.tree.parent(&name, false) {
@@ -138,7 +140,7 @@ fn remove(examination: &Examination<'_>, targets: &BTreeMap<usize, Target>) {
     }
 }
 
-fn open_target(examination: &Examination<'_>, index: usize) -> Result<Target> {
+pub(crate) fn open_target(examination: &Examination<'_>, index: usize) -> Result<Target> {
     let file = &examination.sidecar.files[index];
     let path = || examination.tree.path(&suffixed(&file.name, REPAIRING)).display().to_string();
     let (parent, last) = examination.tree.parent(&file.name, true).with_context(path)?;
@@ -170,6 +172,12 @@ fn open_target(examination: &Examination<'_>, index: usize) -> Result<Target> {
     Ok(Target { index, open, before })
 }
 
+/// Whether a thread could not be started.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<blockring::Error>();
+    error.is_some_and(|error| matches!(error.kind, ErrorKind::Resource { .. }))
+}
+
 /// Writes what is intact and what was recovered.
 fn fill(
     examination: &Examination<'_>,
@@ -192,7 +200,13 @@ fn fill(
         Ok(())
     };
     if !data.is_set {
-        return recover(examination, diagnosis, &Sink { intact: Some(&write), recovered: &write });
+        let sink = Sink { intact: Some(&write), recovered: &write };
+        let reading = Reading { is_copied: true, ..examination.reading.clone() };
+        return match recover(&Examination { reading: &reading, ..*examination }, diagnosis, &sink) {
+            // Fewer threads than these do as well.
+            Err(error) if is_refused(&error) => recover(examination, diagnosis, &sink),
+            result => result,
+        };
     }
     for target in targets.values() {
         copy_intact(examination, diagnosis, target)?;
@@ -225,7 +239,7 @@ fn copy_intact(
 }
 
 /// Makes a repaired file durable, and reads it back.
-fn finish_target(examination: &Examination<'_>, target: &Target) -> Result<()> {
+pub(crate) fn finish_target(examination: &Examination<'_>, target: &Target) -> Result<()> {
     let file = &examination.sidecar.files[target.index];
     let path = || target.path(examination);
     let written = target.file(examination)?;
@@ -255,14 +269,18 @@ fn restore_metadata(file: &StdFile, as_in: &File) -> io::Result<()> {
     restore_mtime(file, as_in)
 }
 
-fn restore_mtime(file: &StdFile, as_in: &File) -> io::Result<()> {
+pub(crate) fn restore_mtime(file: &StdFile, as_in: &File) -> io::Result<()> {
     let mtime = Timespec { tv_sec: as_in.mtime_s, tv_nsec: as_in.mtime_ns.into() };
     let atime = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
     Ok(rustix::fs::futimens(file, &Timestamps { last_access: atime, last_modification: mtime })?)
 }
 
 /// Reads a file back from its device, and compares it with its root.
-fn verify_written(examination: &Examination<'_>, mut file: StdFile, as_in: &File) -> Result<()> {
+pub(crate) fn verify_written(
+    examination: &Examination<'_>,
+    mut file: StdFile,
+    as_in: &File,
+) -> Result<()> {
     file.seek(SeekFrom::Start(0))?;
     let path = examination.tree.path(&as_in.name);
     let reopened =
@@ -290,7 +308,11 @@ fn verify_written(examination: &Examination<'_>, mut file: StdFile, as_in: &File
 
 /// Gives a repaired file its name. The name always leads to one of the two. Returns where the
 /// damaged file is.
-fn swap(examination: &Examination<'_>, target: &Target, discard: bool) -> Result<Option<String>> {
+pub(crate) fn swap(
+    examination: &Examination<'_>,
+    target: &Target,
+    discard: bool,
+) -> Result<Option<String>> {
     let name = &examination.sidecar.files[target.index].name;
     let (parent, last) = examination.tree.parent(name, false)?;
     let repairing = suffixed(last.as_bytes(), REPAIRING);
@@ -394,124 +416,4 @@ fn exchange(
         }
         Err(error) => Err(error),
     }
-}
-
-/// Writes the bad pieces into the damaged files, after what they overwrite was saved.
-pub(crate) fn repair_in_place(
-    examination: &Examination<'_>,
-    diagnosis: &Diagnosis,
-) -> Result<Vec<String>> {
-    // Missing files have nothing to be written into.
-    let (missing, present): (Vec<usize>, Vec<usize>) = (0..examination.sidecar.files.len())
-        .filter(|index| diagnosis.states[*index] != State::Intact)
-        .partition(|index| diagnosis.states[*index] == State::Missing);
-    let mut targets = BTreeMap::new();
-    let repaired = InPlace { examination, diagnosis, present }.repair(&missing, &mut targets);
-    if let Err(error) = repaired {
-        remove(examination, &targets);
-        return Err(match undo::exists(&examination.sidecar.path) {
-            true => error.context(
-                "the repair is not complete; run it again, or put the old bytes back with --undo",
-            ),
-            false => error,
-        });
-    }
-    undo::forget(&examination.sidecar.path)?;
-    Ok(Vec::new())
-}
-
-struct InPlace<'a> {
-    examination: &'a Examination<'a>,
-    diagnosis: &'a Diagnosis,
-    /// Damaged files that are there.
-    present: Vec<usize>,
-}
-
-impl InPlace<'_> {
-    fn repair(&self, missing: &[usize], targets: &mut BTreeMap<usize, Target>) -> Result<()> {
-        let examination = self.examination;
-        for index in missing {
-            targets.insert(*index, open_target(examination, *index)?);
-        }
-        let (staged, pieces) = self.stage()?;
-        undo::save(examination, self.diagnosis, &self.present)?;
-        self.write(&staged, &pieces, targets)?;
-        for index in &self.present {
-            let file = &examination.sidecar.files[*index];
-            let path = || path_of(examination, *index);
-            let opened = self.open(*index)?;
-            fault::point();
-            opened.set_len(file.len).with_context(path)?;
-            restore_mtime(&opened, file).with_context(path)?;
-            fault::point();
-            opened.sync_all().with_context(path)?;
-            verify_written(examination, opened, file).with_context(path)?;
-        }
-        for target in targets.values() {
-            finish_target(examination, target)?;
-        }
-        while let Some((_, target)) = targets.first_key_value() {
-            swap(examination, target, true).with_context(|| target.path(examination))?;
-            targets.pop_first();
-        }
-        Ok(())
-    }
-
-    /// Recovers pieces into a temporary file, in the order of the numbers returned.
-    fn stage(&self) -> Result<(StdFile, Vec<u64>)> {
-        let directory = staging_directory(self.examination);
-        let path = || directory.display().to_string();
-        let file = tempfile::tempfile_in(&directory).with_context(path)?;
-        let size = u64::from(self.examination.data().geometry.piece_bytes);
-        let staged = Mutex::new((file, Vec::new()));
-        let keep = |first: u64, bytes: &[u8]| -> Result<()> {
-            let (file, pieces) = &mut *lock(&staged);
-            file.write_all_at(bytes, pieces.len() as u64 * size).with_context(path)?;
-            pieces.push(first);
-            Ok(())
-        };
-        recover(self.examination, self.diagnosis, &Sink { intact: None, recovered: &keep })?;
-        Ok(staged.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
-    }
-
-    fn open(&self, index: usize) -> Result<StdFile> {
-        let name = &self.examination.sidecar.files[index].name;
-        let opened = self.examination.tree.open_at(name, OFlags::RDWR, Mode::empty());
-        opened.with_context(|| path_of(self.examination, index))
-    }
-
-    /// Writes the recovered pieces to where they belong.
-    fn write(
-        &self,
-        staged: &StdFile,
-        pieces: &[u64],
-        targets: &BTreeMap<usize, Target>,
-    ) -> Result<()> {
-        let data = self.examination.data();
-        let size = u64::from(data.geometry.piece_bytes);
-        let mut bytes = vec![0; size as usize];
-        for (place, piece) in pieces.iter().enumerate() {
-            staged.read_exact_at(&mut bytes, place as u64 * size)?;
-            let (start, end) = (piece * size, (piece + 1) * size);
-            for index in data.files_in(start, end) {
-                let file = &data.files[index];
-                let part = file.start.max(start)..file.end().min(end);
-                let bytes = &bytes[(part.start - start) as usize..(part.end - start) as usize];
-                let offset = part.start - file.start;
-                if let Some(target) = targets.get(&index) {
-                    target.write(self.examination, bytes, offset)?;
-                } else if self.diagnosis.states[index] != State::Intact {
-                    fault::point();
-                    let written = self.open(index)?.write_all_at(bytes, offset);
-                    written.with_context(|| path_of(self.examination, index))?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn staging_directory(examination: &Examination<'_>) -> std::path::PathBuf {
-    let parent = examination.sidecar.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.map_or_else(|| ".".into(), std::path::Path::to_owned)
 }

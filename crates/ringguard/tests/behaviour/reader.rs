@@ -109,6 +109,7 @@ impl<'a> Guard<'a> {
 
     fn files(bytes: &[u8], count: u64) -> Vec<File> {
         let (mut at, mut end, mut mtime, mut name) = (0, 0, 0_i64, Vec::new());
+        let mut rights = [0; 3];
         let mut files = Vec::new();
         for _ in 0..count {
             let common = varint(bytes, &mut at) as usize;
@@ -118,8 +119,8 @@ impl<'a> Guard<'a> {
             at += rest;
             let len = varint(bytes, &mut at);
             let start = end + varint(bytes, &mut at);
-            let _mode = varint(bytes, &mut at);
-            let _owner = (varint(bytes, &mut at), varint(bytes, &mut at));
+            rights = rights.map(|before| before ^ varint(bytes, &mut at));
+            assert_eq!(rights[0] & 0o7400, 0o400, "these files can be read");
             let delta = varint(bytes, &mut at);
             mtime += (delta >> 1) as i64 ^ -((delta & 1) as i64);
             assert!(mtime > 1_600_000_000, "these files are new");
