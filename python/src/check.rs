@@ -11,7 +11,7 @@ use blockring::Stop;
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use ringsum::checkfile::{Expected, Hints, LineEnd, Reader};
+use ringsum::checkfile::{Expected, LineEnd, Reader};
 use ringsum::files::{Failure, Hashed, InputFile, Job, Outcome};
 use ringsum::{Algorithm, Algorithms};
 use rustix::io::Errno;
@@ -183,12 +183,12 @@ pub(crate) fn check(
         Input::Path(path) => path.clone(),
         Input::Descriptor(_, number) => PathBuf::from(format!("<file descriptor {number}>")),
     };
-    let hints = Hints::new(
+    let reader = Reader::new(
         requested.as_ref().map_or(&[], |requested| requested),
         &[],
         Some(name.as_os_str().as_bytes()),
+        if zero { LineEnd::Nul } else { LineEnd::Newline },
     );
-    let reader = Reader::new(hints, if zero { LineEnd::Nul } else { LineEnd::Newline });
     let work = {
         let (stop, name) = (stop.clone(), name.clone());
         move || -> io::Result<Found> {

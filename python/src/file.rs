@@ -101,5 +101,5 @@ fn hash(input: Input, options: &Options, list_bad_ranges: bool) -> Result<Digest
         let scanned = ringsum::digest_scan(&plan, &source, options, &|_| (), |_| ())?;
         return scanned.map_err(|bad| Failure::Unreadable(source.path().to_owned(), bad));
     }
-    Ok(ringsum::digest_planned(&plan, &source, options, &|_| ())?)
+    Ok(ringsum::digest_planned(&plan, &source, options, None, &|_| ())?)
 }

@@ -96,7 +96,7 @@ impl ManyOptions {
         let hash = || {
             let run = RunOptions { skip_holes: true, ..RunOptions::default() };
             let plan = ringsum::plan(&source, &options, &run)?;
-            ringsum::digest_planned(&plan, &source, &options, &|_| ())
+            ringsum::digest_planned(&plan, &source, &options, None, &|_| ())
         };
         let digests = hash().map_err(|error| file.explain(&source, error.into()))?;
         Ok(Hashed::new(digests, &source))

@@ -23,7 +23,7 @@ pub(crate) fn config_of(
         // SAFETY: bytes that change while they are hashed give a wrong digest, which the run's last
         // check discards.
         let allowed = unsafe { AllowMmap::new() };
-        config = config.mmap(allowed);
+        config = config.allow_mmap(allowed);
     }
     config.memory.limit_bytes = memory.map(size_of).transpose()?;
     config.io.stop = Some(stop.clone());

@@ -35,14 +35,6 @@ impl RateLimit {
         RateLimit(Arc::new(Schedule { bytes_per_s, next: Mutex::new(Instant::now()) }))
     }
 
-    /// Waits until a read of `bytes` may begin, and charges it: for reads outside of a run.
-    pub fn wait(&self, bytes: u64) {
-        while !self.due_in().is_zero() {
-            self.nap();
-        }
-        self.charge(bytes);
-    }
-
     /// Returns the limit in bytes per second.
     pub(crate) fn bytes_per_s(&self) -> NonZero<u64> {
         self.0.bytes_per_s

@@ -92,11 +92,7 @@ fn nothing_is_left_of_4000_files() {
     strategies.extend(EngineKind::ALL.map(|engine| (engine, false)));
     for (engine, is_fixed) in strategies {
         let config = |workers| {
-            let config = match engine {
-                EngineKind::Mmap => Config::default().mmap(allowed),
-                _ => Config::default(),
-            };
-            config.with(|config| {
+            Config::default().allow_mmap(allowed).with(|config| {
                 config.io.engine = Some(engine);
                 config.io.cache = Some(CacheMode::Buffered);
                 config.io.block_bytes = Some(4096);

@@ -346,13 +346,13 @@ pub(crate) fn hash_piece(data: &Data<'_>, number: u64, bytes: &[u8]) -> crate::f
 
 /// Returns the digests of files in a checksum file, by name.
 pub(crate) fn read_list(path: &std::path::Path) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
-    use ringsum::checkfile::{Hints, LineEnd, Reader};
+    use ringsum::checkfile::{LineEnd, Reader};
     use std::io::BufRead;
     use std::os::unix::ffi::OsStrExt;
     let name = || path.display().to_string();
     let file = StdFile::open(path).with_context(name)?;
     let list_name = path.file_name().map(OsStrExt::as_bytes);
-    let mut reader = Reader::new(Hints::new(&[], &[], list_name), LineEnd::Newline);
+    let mut reader = Reader::new(&[], &[], list_name, LineEnd::Newline);
     let mut digests = HashMap::new();
     for line in io::BufReader::new(file).split(b'\n') {
         let mut line = line.with_context(name)?;

@@ -267,7 +267,7 @@ fn read_queue(
     left: &mut Vec<Part>,
     next: impl Fn() -> Option<(Source, Part)> + Send + Sync,
 ) -> Result<(), blockring::ErrorKind> {
-    let mut queue = plan.queue_parts(kind, || {
+    let mut queue = plan.queue(kind, || {
         let (source, part) = next()?;
         let range = part.offset..part.offset + part.place.len() as u64;
         Some((source, Some(range), part))

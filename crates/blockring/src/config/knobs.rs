@@ -196,7 +196,7 @@ pub const KNOBS: &[Knob] = &[
 impl Config {
     /// Sets an option by name, as [`KNOBS`] lists them. The range of a number is checked by
     /// [`validate`](Config::validate), which also refuses `engine=mmap` without
-    /// [`Config::mmap`].
+    /// [`Config::allow_mmap`].
     ///
     /// ```
     /// let mut config = blockring::Config::default();

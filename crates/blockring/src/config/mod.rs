@@ -58,7 +58,7 @@ pub enum EngineKind {
     /// way to read a pipe, a terminal or a socket.
     Stream,
     /// Blocks of a mapping of the page cache, without a copy. Needs Linux 5.14
-    /// (`MADV_POPULATE_READ`) and [`Config::mmap`].
+    /// (`MADV_POPULATE_READ`) and [`Config::allow_mmap`].
     Mmap,
     /// No I/O: every read succeeds immediately, and a block contains whatever its slot contained.
     /// Measures the cost of this library and of the consumer.
@@ -199,7 +199,8 @@ pub enum HugePages {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Io {
-    /// How requests reach the kernel. [`EngineKind::Mmap`] is set by [`Config::mmap`].
+    /// How requests reach the kernel. [`EngineKind::Mmap`] needs
+    /// [`Config::allow_mmap`].
     pub engine: Option<EngineKind>,
     /// How reads use the page cache.
     pub cache: Option<CacheMode>,
@@ -342,7 +343,7 @@ pub struct Config {
     mmap: Option<AllowMmap>,
 }
 
-/// Permission to map files, required by [`Config::allow_mmap`] and [`Config::mmap`].
+/// Permission to map files, required by [`Config::allow_mmap`].
 #[derive(Debug, Clone, Copy)]
 pub struct AllowMmap(());
 
@@ -388,13 +389,6 @@ impl Config {
     pub fn allow_mmap(mut self, allowed: AllowMmap) -> Config {
         self.mmap = Some(allowed);
         self
-    }
-
-    /// Selects [`EngineKind::Mmap`].
-    #[must_use]
-    pub fn mmap(mut self, allowed: AllowMmap) -> Config {
-        self.io.engine = Some(EngineKind::Mmap);
-        self.allow_mmap(allowed)
     }
 
     /// Whether blocks may be mapped although the engine is not explicit.

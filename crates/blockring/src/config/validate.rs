@@ -126,7 +126,7 @@ impl Config {
         let rules = [
             (
                 is_mmap && mmap.is_none(),
-                "engine mmap needs Config::mmap: the bytes of a mapping may change",
+                "engine mmap needs Config::allow_mmap: the bytes of a mapping may change",
             ),
             (
                 is_mmap && not_buffered,
@@ -214,7 +214,7 @@ mod tests {
                 |c| (c.io.bypass_cache, c.io.cache) = (true, Some(CacheMode::Buffered)),
                 "direct only",
             ),
-            (|c| c.io.engine = Some(EngineKind::Mmap), "needs Config::mmap"),
+            (|c| c.io.engine = Some(EngineKind::Mmap), "needs Config::allow_mmap"),
         ];
         for (change, part) in cases {
             let config = Config::default().with(change);

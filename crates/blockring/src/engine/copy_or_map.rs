@@ -25,7 +25,7 @@ const MAPPED_BLOCK_BYTES_MIN: u32 = 64 << 10;
 /// any of them can be interrupted.
 const TRIAL_BLOCKS: u32 = 8;
 
-/// Mapped blocks of a trial between two closings of the window, whose fastest counts, too.
+/// Blocks mapped in a trial before the window is closed, which is timed, too: the fastest counts.
 const CLOSED_AFTER: u32 = 4;
 
 /// Bytes between trials, of all threads together. A trial maps 2 MiB of them.

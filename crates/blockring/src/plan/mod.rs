@@ -55,6 +55,9 @@ const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// See [`RunOptions::tuning`].
 type FindTuning = dyn Fn(u64) -> Option<Result<Tuning, String>> + Send + Sync;
 
+/// Sorted ranges of a file.
+type Holes = Vec<Range<u64>>;
+
 /// What a plan is for.
 #[derive(Clone, Default)]
 pub struct RunOptions<'a> {
@@ -229,6 +232,22 @@ impl Plan {
             let choice = Choice { what: "engine", value, why };
             return Ok(make(ring, PlanKind::Extents, Vec::new(), vec![choice]));
         }
+        let (ring, holes, choices) = Plan::extents(source, len, config, run, order)?;
+        let copy_or_map = ring.may_map.then(|| match run.part_of {
+            Some(Plan { copy_or_map: Some(shared), .. }) => Arc::clone(shared),
+            _ => Arc::default(),
+        });
+        Ok(Plan { copy_or_map, ..make(ring, PlanKind::Extents, holes, choices) })
+    }
+
+    /// Decides how to read the blocks of a source, and which holes to leave out.
+    fn extents(
+        source: &Source,
+        len: u64,
+        config: &Config,
+        run: &RunOptions<'_>,
+        order: Order,
+    ) -> Result<(RingPlan, Holes, Vec<Choice>), ErrorKind> {
         let holes = match run.skip_holes && run.range.is_none() && may_skip_holes(config) {
             true => source.holes(HOLE_BYTES_MIN),
             false => Vec::new(),
@@ -261,11 +280,7 @@ impl Plan {
                 why: format!("it needs a file position of its own: {error}"),
             })?;
         }
-        let copy_or_map = ring.may_map.then(|| match run.part_of {
-            Some(Plan { copy_or_map: Some(shared), .. }) => Arc::clone(shared),
-            _ => Arc::default(),
-        });
-        Ok(Plan { copy_or_map, ..make(ring, PlanKind::Extents, holes, choices) })
+        Ok((ring, holes, choices))
     }
 
     fn stream(

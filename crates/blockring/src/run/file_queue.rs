@@ -33,13 +33,16 @@ use crate::sys::priority::PriorityGuard;
 /// device, and the kernel merges adjacent requests of one batch, so that short blocks cost little.
 const SMALL_BLOCK_BYTES: u32 = 32 << 10;
 
+/// Longest file that a [small](ReaderKind::Small) reader should read, in bytes.
+const SMALL_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
+
 /// Where parts of files may start: no direct read needs a larger alignment.
 const PART_ALIGN: u64 = SLOT_ALIGN_BYTES as u64;
 
 /// The purpose of a reader of a [`FileQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderKind {
-    /// Uncached files of at most [`Plan::small_bytes_max`], with little memory.
+    /// Uncached files of at most 512 KiB, with little memory.
     Small,
     /// Files of any length that are not in the page cache.
     Large,
@@ -110,11 +113,6 @@ impl Plan {
         }
     }
 
-    /// Returns the longest file that a [small](ReaderKind::Small) reader should read, in bytes.
-    pub fn small_bytes_max(&self) -> u64 {
-        BUILT_IN.block_bytes.into()
-    }
-
     /// Returns how to open files that are not expected to be in the page cache:
     /// [`CacheMode::Direct`] for `O_DIRECT`, which avoids switching to it later.
     pub fn open_mode(&self) -> CacheMode {
@@ -130,7 +128,7 @@ impl Plan {
         if files.is_explicit || source.is_direct() {
             return true;
         }
-        let is_small = len <= self.small_bytes_max();
+        let is_small = len <= SMALL_BYTES_MAX;
         let is_direct = self.ring.cache == CacheMode::Direct;
         let is_memory = matches!(files.storage, Storage::Memory | Storage::Pseudo);
         if is_memory || (is_small && !is_direct) {
@@ -215,21 +213,14 @@ impl Plan {
         Ok(QueueReader { plan: self, ring, reader: None, _priority: priority })
     }
 
-    /// Creates a queue for readers of one kind. `next` returns the next file with the caller's
-    /// state, or `None` if there is none for now; it may open the file. Files are read in this
-    /// order. In the statistics, the run lasts from the first queue to the end of the last one.
+    /// Creates a queue for readers of one kind. `next` returns the next file with the part of it to
+    /// read (`None` is all of it) and the caller's state, or `None` if there is none for now; it may
+    /// open the file. Files are read in this order. In the statistics, the run lasts from the first
+    /// queue to the end of the last one.
+    ///
+    /// A part must start at a multiple of 4096 and lie within its file, or it fails with
+    /// `InvalidInput`. Offsets of blocks are those in the file.
     pub fn queue<'p, T: Send + Sync>(
-        &'p self,
-        kind: ReaderKind,
-        next: impl Fn() -> Option<(Source, T)> + Send + Sync + 'p,
-    ) -> FileQueue<'p, T> {
-        self.queue_parts(kind, move || next().map(|(source, state)| (source, None, state)))
-    }
-
-    /// As [`queue`](Plan::queue), for parts of files; `None` is a whole file. A part must start at a
-    /// multiple of 4096 and lie within its file, or it fails with `InvalidInput`. Offsets of blocks
-    /// are those in the file.
-    pub fn queue_parts<'p, T: Send + Sync>(
         &'p self,
         kind: ReaderKind,
         next: impl Fn() -> Option<(Source, Option<Range<u64>>, T)> + Send + Sync + 'p,
@@ -265,7 +256,7 @@ impl Plan {
             bypass::check(source, storage, name).map_err(ErrorKind::BypassCache)?;
         }
         if kind == ReaderKind::Cached {
-            let is_small = source.len().is_some_and(|len| len <= self.small_bytes_max());
+            let is_small = source.len().is_some_and(|len| len <= SMALL_BYTES_MAX);
             return Ok((if is_small { files.small_flags } else { 0 }, 1, None));
         }
         if files.is_layered

@@ -18,9 +18,9 @@ struct Entry {
     poisoned: AtomicBool,
 }
 
-/// Bits for the number of pages of a window: up to 64 MiB and a page, of at least 4 KiB each. What is left holds the
-/// number of the first page: 48 bits, of which the largest address spaces (57 bits with pages of 4 KiB, 52 with those of
-/// 64 KiB) need 45.
+/// Bits for the number of pages of a window: up to 64 MiB and a page, of at least 4 KiB each. The other
+/// 48 bits hold the number of the first page, of which the largest address space (57 bits, pages of
+/// 4 KiB) needs 45.
 const PAGES_BITS: u32 = 16;
 
 static WINDOWS: [Entry; WINDOWS_MAX] =

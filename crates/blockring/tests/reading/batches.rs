@@ -45,11 +45,10 @@ fn configs(source: &Source) -> Vec<(String, Config)> {
     let is_random = |engine: &EngineKind| !matches!(engine, EngineKind::Null | EngineKind::Stream);
     for engine in EngineKind::ALL.into_iter().filter(is_random) {
         for cache in CacheMode::ALL {
-            let config = match engine {
-                EngineKind::Mmap => Config::default().mmap(allow_mmap()),
-                _ => Config::default().with(|config| config.io.engine = Some(engine)),
-            };
-            let config = config.with(|config| config.io.cache = Some(cache));
+            let config = Config::default().allow_mmap(allow_mmap()).with(|config| {
+                config.io.engine = Some(engine);
+                config.io.cache = Some(cache);
+            });
             match plan(source, &config, Order::AnyOrder) {
                 Ok(_) => configs.push((format!("{engine} {cache}"), config)),
                 // A mapping shows the page cache; a loop device may lack modes.

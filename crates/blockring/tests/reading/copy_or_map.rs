@@ -102,8 +102,8 @@ fn of_many_files_only_the_one_that_is_truncated_fails() {
         fs::write(&scratch[victim].0, &expected).unwrap();
         let next = Mutex::new(0..scratch.len());
         let is_cut = AtomicBool::new(false);
-        let queue =
-            plan.queue(ReaderKind::Cached, || next.lock().unwrap().next().map(|i| (open(i), i)));
+        let queue = plan
+            .queue(ReaderKind::Cached, || next.lock().unwrap().next().map(|i| (open(i), None, i)));
         let mut told = Vec::new();
         let consume = |&i: &usize, block: Block<'_>| {
             let start = block.offset as usize;
@@ -142,7 +142,7 @@ fn a_window_is_never_that_of_another_file() {
     let next = Mutex::new(0..paths.len());
     // Each file is opened when the one before it has been read, and gets the number that is free.
     let queue = plan.queue(ReaderKind::Cached, || {
-        next.lock().unwrap().next().map(|i| (Source::open(&paths[i]).unwrap(), i))
+        next.lock().unwrap().next().map(|i| (Source::open(&paths[i]).unwrap(), None, i))
     });
     let mut reader = plan.reader(ReaderKind::Cached).unwrap();
     let consume = |&i: &usize, block: Block<'_>| {

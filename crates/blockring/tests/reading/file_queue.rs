@@ -177,9 +177,12 @@ fn read_all(
 }
 
 /// Returns files one after another, on any thread.
-fn each_of(files: Vec<(Source, Seen)>) -> impl Fn() -> Option<(Source, Seen)> + Send + Sync {
+type Queued = (Source, Option<std::ops::Range<u64>>, Seen);
+
+/// Whole files.
+fn each_of(files: Vec<(Source, Seen)>) -> impl Fn() -> Option<Queued> + Send + Sync {
     let files = Mutex::new(files.into_iter());
-    move || files.lock().unwrap().next()
+    move || files.lock().unwrap().next().map(|(source, seen)| (source, None, seen))
 }
 
 /// The numbers of the files that a queue has begun, and that no reader has finished.
@@ -235,7 +238,7 @@ fn every_byte_of_every_file_comes_once() {
                 let case = format!("{name} {kind:?}, {threads} threads");
                 let plan = choose(&[scratch.open(0), scratch.open(15)], &config).unwrap();
                 let is_small = kind == ReaderKind::Small;
-                let len_max = if is_small { plan.small_bytes_max() } else { u64::MAX };
+                let len_max = if is_small { 512 << 10 } else { u64::MAX };
                 let files = scratch.files(len_max);
                 let numbers: Vec<_> = files.iter().map(|(_, seen)| seen.number).collect();
                 assert!(numbers.len() >= 9, "{case}");
@@ -266,7 +269,7 @@ fn parts_of_files() {
             let parts =
                 [0..1, 4096..300_000, (1 << 20)..(3 << 20), 8192..8192, 100..200, 0..4 << 20];
             let next = Mutex::new(parts.iter().cloned().enumerate());
-            let queue = plan.queue_parts(kind, || {
+            let queue = plan.queue(kind, || {
                 let (number, part) = next.lock().unwrap().next()?;
                 Some((scratch.open(0), Some(part), number))
             });

@@ -105,11 +105,7 @@ fn in_order(
 }
 
 fn config(engine: EngineKind, cache: CacheMode, workers: u32) -> Config {
-    let config = match engine {
-        EngineKind::Mmap => Config::default().mmap(allow_mmap()),
-        _ => Config::default(),
-    };
-    config.with(|config| {
+    Config::default().allow_mmap(allow_mmap()).with(|config| {
         config.io.engine = Some(engine);
         config.io.cache = Some(cache);
         config.io.block_bytes = Some(BLOCK_BYTES);

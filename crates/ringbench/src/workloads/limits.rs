@@ -318,7 +318,7 @@ pub(crate) fn hash_start(
     let run = RunOptions { range, tuning: Some(&tuning), ..RunOptions::default() };
     let clock = Stopwatch::start();
     let plan = ringsum::plan(&source, &options, &run).map_err(anyhow::Error::from)?;
-    let digests = ringsum::digest_planned(&plan, &source, &options, &|_| ());
+    let digests = ringsum::digest_planned(&plan, &source, &options, None, &|_| ());
     let hash = digests.map_err(anyhow::Error::from)?.hash();
     let digest = hash.map(|hash| hash.to_hex().to_string());
     Ok(Sample { digest, ..clock.sample(bytes, 1) })

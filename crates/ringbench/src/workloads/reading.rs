@@ -44,7 +44,7 @@ pub(crate) fn mapped(config: Config) -> Config {
     #[expect(unsafe_code)]
     // SAFETY: bytes that change are only read, and hashed.
     let allowed = unsafe { AllowMmap::new() };
-    config.mmap(allowed)
+    config.allow_mmap(allowed).with(|config| config.io.engine = Some(EngineKind::Mmap))
 }
 
 /// The page cache that cold reads in this mode start from: direct reads bypass it.

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<bool> {
     let path = config_path(args)?;
     // Before anything is measured: there may be no device to save settings for.
     let device = DeviceId::of(environment::device_of(&fs::metadata(&args.target.path)?))?;
-    let before = tuned::load(&path)?;
+    tuned::load(&path)?;
     let mut session = Session::new("tune", &args.run, &target.paths());
     let built_in = Settings::built_in();
     // Later steps have as many candidates, whatever the best settings are.
@@ -130,15 +130,11 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<bool> {
     }
     if session.continues() {
         let kernel = environment::kernel_release();
-        let known = tuned::applicable(&before, &kernel, &device).is_some();
         let entry = conclude(&mut session, device.clone(), kernel, best);
-        let saves = !args.no_write && !smoke && (entry.is_some() || known);
-        if saves {
-            tuned::update(&path, &device, entry.as_ref())?;
-        }
+        let is_changed = !args.no_write && !smoke && tuned::update(&path, &device, entry.as_ref())?;
         let name = path.display();
         session.conclude(match entry {
-            _ if !saves => "nothing was saved".to_owned(),
+            _ if !is_changed => "nothing was saved".to_owned(),
             Some(_) => format!("saved to {name}"),
             None => format!("the settings found earlier were removed from {name}"),
         });

@@ -4,10 +4,10 @@
 //!
 //! ```
 //! use ringsum::Algorithm;
-//! use ringsum::checkfile::{Hints, LineEnd, Reader};
+//! use ringsum::checkfile::{LineEnd, Reader};
 //!
 //! # fn main() -> Result<(), ringsum::checkfile::Malformed> {
-//! let mut reader = Reader::new(Hints::new(&[], &[], Some(b"MD5SUMS")), LineEnd::Newline);
+//! let mut reader = Reader::new(&[], &[], Some(b"MD5SUMS"), LineEnd::Newline);
 //! let line = reader.line(b"5d41402abc4b2a76b9719d911017c592  hello\n")?;
 //! let line = line.expect("neither blank nor a comment");
 //! assert_eq!((&*line.name, line.first.algorithm), (&b"hello"[..], Algorithm::Md5));
@@ -28,7 +28,6 @@ use std::borrow::Cow;
 
 pub use self::{
     read::Reader,
-    resolve::Hints,
     write::{Style, escape, line_around},
 };
 

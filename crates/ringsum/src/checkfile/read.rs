@@ -70,9 +70,17 @@ enum Digits<'a> {
 }
 
 impl Reader {
-    /// Creates a reader. `end`: the line ending; `hints` determine algorithms without a tag.
-    pub fn new(hints: Hints, end: LineEnd) -> Reader {
-        Reader { hints, end, ..Reader::default() }
+    /// Creates a reader. `requested`: the algorithms that digests without a tag may have; empty if
+    /// unknown. `accepted`: those that tags may name, as for `sha256sum --check`; empty for all.
+    /// BLAKE2b stands for any of its lengths. `path`: that of the checksum file, whose name may
+    /// tell the algorithm. `end`: the line ending.
+    pub fn new(
+        requested: &[Algorithm],
+        accepted: &[Algorithm],
+        path: Option<&[u8]>,
+        end: LineEnd,
+    ) -> Reader {
+        Reader { hints: Hints::new(requested, accepted, path), end, ..Reader::default() }
     }
 
     /// Accepts all line formats that GNU's tools accept for one algorithm. A stricter reader would

@@ -7,7 +7,7 @@ use crate::hash::algorithm::BLAKE2B_BYTES;
 
 /// Information beyond the lines themselves that determines the algorithm of their digests.
 #[derive(Debug, Clone, Default)]
-pub struct Hints {
+pub(super) struct Hints {
     /// The algorithms that digests without a tag may have, if any are given.
     requested: Vec<Algorithm>,
     /// The algorithms that tags may name, if any are given.
@@ -16,10 +16,12 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// `requested`: the algorithms that digests without a tag may have; empty if unknown.
-    /// `accepted`: those that tags may name, as for `sha256sum --check`; empty for all. BLAKE2b
-    /// stands for any of its lengths. `path`: that of the checksum file, for its name.
-    pub fn new(requested: &[Algorithm], accepted: &[Algorithm], path: Option<&[u8]>) -> Hints {
+    /// See [`Reader::new`](super::Reader::new).
+    pub(super) fn new(
+        requested: &[Algorithm],
+        accepted: &[Algorithm],
+        path: Option<&[u8]>,
+    ) -> Hints {
         let requested = if requested.is_empty() { accepted } else { requested };
         let (requested, accepted) = (requested.to_vec(), accepted.to_vec());
         Hints { requested, accepted, name: path.map(name_hints).unwrap_or_default() }

@@ -3,6 +3,7 @@
 mod properties;
 mod resolving;
 
+use super::resolve::Hints;
 use super::*;
 use crate::Options;
 
@@ -25,11 +26,11 @@ const BLAKE2B_256: &str = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253
 const BLAKE3: &str = "ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f";
 
 fn newline() -> Reader {
-    Reader::new(Hints::default(), LineEnd::Newline)
+    Reader::default()
 }
 
 fn nul() -> Reader {
-    Reader::new(Hints::default(), LineEnd::Nul)
+    Reader::new(&[], &[], None, LineEnd::Nul)
 }
 
 /// The name in the only line of a list.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use ringsum::checkfile::{Hints, LineEnd, Reader};
+use ringsum::checkfile::{LineEnd, Reader};
 
 use super::args::values;
 use super::cache::{Index, Metadata, Record};
@@ -39,7 +39,7 @@ fn meaning(text: &str) -> u64 {
 /// Lists of both kinds are split at their line ends, and nowhere else.
 pub(crate) fn list(data: &[u8]) {
     for end in [LineEnd::Newline, LineEnd::Nul] {
-        let reader = Reader::new(Hints::default(), end);
+        let reader = Reader::new(&[], &[], None, end);
         let end = reader.end as u8;
         let names: Vec<PathBuf> = names(data, end).map(|name| name.unwrap().0).collect();
         let expected = data.split(|byte| *byte == end).filter(|name| !name.is_empty());

@@ -25,10 +25,8 @@ impl OwnFile {
     /// Whether an entry is this file: by device and inode, which bind mounts preserve. An overlayfs
     /// has its own device number; through it, inode, birth time and size identify a file.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
-        if entry.inode() != self.inode {
-            return false;
-        }
-        entry.device() == self.device || self.is_layer_of(entry).unwrap_or(false)
+        let (device, inode) = entry.id();
+        inode == self.inode && (device == self.device || self.is_layer_of(entry).unwrap_or(false))
     }
 
     fn is_layer_of(&self, entry: &Entry) -> Option<bool> {

@@ -197,7 +197,7 @@ impl<'a> Session<'a> {
             return self.list_bad_ranges(&plan, source, path, &options);
         }
         let progress = |bytes| self.progress.add(bytes);
-        let hash = || ringsum::digest_resumed(&plan, source, &options, resume, &progress);
+        let hash = || ringsum::digest_planned(&plan, source, &options, resume, &progress);
         let note = resume.map(|resume| explain_resume(resume, &plan, source, &options));
         Ok(Hashed::new(self.carry_out(&plan, path, note.as_deref(), hash)?, source))
     }
@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
             return match source.kind() {
                 // A pseudo file has no storage device that could fail.
                 SourceKind::File if source.start() == 0 => {
-                    let digests = ringsum::digest_planned(plan, source, options, &progress)?;
+                    let digests = ringsum::digest_planned(plan, source, options, None, &progress)?;
                     Ok(Hashed::new(digests, source))
                 }
                 SourceKind::File => Err(DigestError::PseudoFromTheMiddle),

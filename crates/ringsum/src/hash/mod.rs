@@ -155,7 +155,7 @@ pub fn digest_file(path: impl AsRef<Path>, options: &Options) -> Result<Digests,
 pub fn digest_source(source: &Source, options: &Options) -> Result<Digests, Error> {
     let run = RunOptions { skip_holes: true, ..RunOptions::default() };
     let plan = plan(source, options, &run)?;
-    digest_planned(&plan, source, options, &|_| ())
+    digest_planned(&plan, source, options, None, &|_| ())
 }
 
 /// Returns the digests of bytes in memory. [`Options::config`] is ignored.
@@ -242,26 +242,13 @@ pub fn plan(source: &Source, options: &Options, run: &RunOptions<'_>) -> Result<
 /// Returns the digests of a source that is read according to `plan`. `progress` is called with the
 /// number of bytes after each block, on any thread.
 ///
+/// What `resume` knows already is not read, if the source [can be resumed](Resume::applies). The plan
+/// must have been made with [`RunOptions::skip`], the ranges of `resume`.
+///
 /// # Errors
 ///
 /// See [`digest_file`].
 pub fn digest_planned(
-    plan: &Plan,
-    source: &Source,
-    options: &Options,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Digests, Error> {
-    digest_resumed(plan, source, options, None, progress)
-}
-
-/// Returns the digests of a source as [`digest_planned`] does, without what is known already, if the
-/// source [can be resumed](Resume::applies). The plan must have been made with
-/// [`RunOptions::skip`], the ranges of `resume`.
-///
-/// # Errors
-///
-/// See [`digest_file`].
-pub fn digest_resumed(
     plan: &Plan,
     source: &Source,
     options: &Options,

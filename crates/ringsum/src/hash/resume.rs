@@ -60,7 +60,7 @@ mod tests {
     use blockring::{Config, RunOptions};
 
     use super::*;
-    use crate::hash::{digest_resumed, plan};
+    use crate::hash::{digest_planned, plan};
     use crate::{Mode, lock};
 
     const KIB: u64 = 1024;
@@ -88,7 +88,7 @@ mod tests {
                 let plan =
                     plan(&source, &options, &RunOptions { skip: &skip, ..Default::default() });
                 let plan = plan.unwrap();
-                let digests = digest_resumed(&plan, &source, &options, Some(&resume), &|_| ());
+                let digests = digest_planned(&plan, &source, &options, Some(&resume), &|_| ());
                 assert_eq!(digests.unwrap().hash(), Some(expected));
                 let mut finished = finished.into_inner().unwrap();
                 finished.sort_by_key(|subtree| subtree.offset);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::checkfile::{Hints, LineEnd, Reader};
+use crate::checkfile::Reader;
 
 /// An answer, and where it is written down.
 struct Known {
@@ -368,7 +368,7 @@ fn tags_are_those_of_other_tools() {
     assert_eq!(Algorithm::Blake2b(1).to_string(), "BLAKE2b-8");
     for algorithm in Algorithm::ALL.into_iter().chain(lengths) {
         let line = format!("{algorithm} (a) = {}\n", empty(algorithm));
-        let mut reader = Reader::new(Hints::default(), LineEnd::Newline);
+        let mut reader = Reader::default();
         let parsed = reader.line(line.as_bytes()).unwrap().unwrap();
         assert_eq!(parsed.first.algorithm, algorithm, "{line}");
     }

@@ -4,9 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-use super::TunedError;
+use super::{DeviceId, TunedError};
 
 /// Unique attributes, best first: NVMe, SCSI, device mapper, MD, NVMe again, MMC, loop devices. The
 /// `serial` of virtio disks is not used: the hypervisor invents it, sometimes the same for several
@@ -26,19 +24,6 @@ const MODELS: [&str; 3] = ["device/model", "dm/name", "device/name"];
 
 /// Longest attribute, in bytes: sysfs returns at most a page.
 const ATTRIBUTE_BYTES_MAX: usize = 4096;
-
-/// The identity of a disk. A partition has the identity of its disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceId {
-    /// `MAJOR:MINOR`, which may change at a reboot.
-    pub number: String,
-    /// Its model, if it reports one.
-    pub model: Option<String>,
-    /// Its size, in sectors of 512 bytes.
-    pub sectors: u64,
-    /// Its unique attribute (wwid, UUID or the like), if it reports one.
-    pub unique: Option<String>,
-}
 
 impl DeviceId {
     /// Returns the identity of the device with this number, as returned by

@@ -19,7 +19,6 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-pub use self::device::DeviceId;
 use crate::hash::tree::is_subtree_size;
 use crate::lock;
 
@@ -31,6 +30,19 @@ const VERSION: u64 = 1;
 
 /// Largest file that is read, in bytes. An entry has about 400.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The identity of a disk. A partition has the identity of its disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceId {
+    /// `MAJOR:MINOR`, which may change at a reboot.
+    pub number: String,
+    /// Its model, if it reports one.
+    pub model: Option<String>,
+    /// Its size, in sectors of 512 bytes.
+    pub sectors: u64,
+    /// Its unique attribute (wwid, UUID or the like), if it reports one.
+    pub unique: Option<String>,
+}
 
 /// The best setting measured on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -122,7 +134,8 @@ pub fn load(path: &Path) -> Result<Vec<TunedEntry>, TunedError> {
 }
 
 /// Replaces the entry of `device`, or removes it if `entry` is `None`. Other entries are unchanged.
-/// The file is replaced atomically; its folder is created if necessary.
+/// The file is replaced atomically; its folder is created if necessary. Returns whether the file has
+/// changed: false if there was no entry to remove.
 ///
 /// # Errors
 ///
@@ -132,10 +145,10 @@ pub fn update(
     path: &Path,
     device: &DeviceId,
     entry: Option<&TunedEntry>,
-) -> Result<(), TunedError> {
+) -> Result<bool, TunedError> {
     entry.map_or(Ok(()), TunedEntry::check).map_err(TunedError::TunedEntry)?;
     if entry.is_none() && position(&load(path)?, device).is_none() {
-        return Ok(());
+        return Ok(false);
     }
     // A symbolic link is kept; its target is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -157,12 +170,13 @@ pub fn update(
         (None, new) => devices.extend(new),
     }
     let text = format!("{:#}\n", serde_json::json!(document));
-    replace(path, text.as_bytes(), &folder).map_err(fail("write"))
+    replace(path, text.as_bytes(), &folder).map_err(fail("write"))?;
+    Ok(true)
 }
 
 /// Returns the entry that applies to `device` under `kernel`; `None` if the device has no entry. If
 /// it has one that does not apply, the error is the reason.
-pub fn applicable<'e>(
+fn applicable<'e>(
     entries: &'e [TunedEntry],
     kernel: &str,
     device: &DeviceId,

@@ -29,7 +29,7 @@ fn entry(device: DeviceId) -> TunedEntry {
 }
 
 fn save(path: &Path, entry: &TunedEntry) -> Result<(), TunedError> {
-    update(path, &entry.device, Some(entry))
+    update(path, &entry.device, Some(entry)).map(|is_changed| assert!(is_changed))
 }
 
 fn folder() -> tempfile::TempDir {

@@ -176,15 +176,10 @@ fn ways(scratch: &Scratch) -> Vec<Way> {
 
 fn config_of((engine, cache): Way) -> Config {
     let config = Config::default().with(|config| config.io.cache = Some(cache));
-    match engine {
-        EngineKind::Mmap => {
-            #[expect(unsafe_code)]
-            // SAFETY: our consumers only hash.
-            let allowed = unsafe { AllowMmap::new() };
-            config.mmap(allowed)
-        }
-        engine => config.with(|config| config.io.engine = Some(engine)),
-    }
+    #[expect(unsafe_code)]
+    // SAFETY: our consumers only hash.
+    let allowed = unsafe { AllowMmap::new() };
+    config.allow_mmap(allowed).with(|config| config.io.engine = Some(engine))
 }
 
 /// The digests by a plan for these algorithms, in their order.
@@ -196,7 +191,7 @@ fn digests(case: &str, source: &Source, config: &Config, algorithms: &Algorithms
     let progress = |n| {
         bytes.fetch_add(n, Ordering::Relaxed);
     };
-    let found = digest_planned(&plan, source, &options, &progress);
+    let found = digest_planned(&plan, source, &options, None, &progress);
     let found = found.unwrap_or_else(|error| panic!("{case}: {error}"));
     let len = source.len().map(|len| len - source.start());
     assert!(len.is_none_or(|len| len == bytes.into_inner()), "{case}: bytes are counted once");
@@ -264,7 +259,7 @@ fn blake3_takes_blocks_in_any_order_beside_others() {
                 });
                 let plan = plan_for(&source, &config, consumers);
                 let options = Options { algorithms, ..Options::default() };
-                let found = digest_planned(&plan, &source, &options, &|_| ()).unwrap();
+                let found = digest_planned(&plan, &source, &options, None, &|_| ()).unwrap();
                 let found = digits(&found);
                 let case = format!("{len} bytes in blocks of {block_bytes}, {consumers} consumers");
                 assert_eq!(found, expected(&algorithms, &data), "{case}");
@@ -292,7 +287,7 @@ fn what_has_no_length_is_read_from_its_position_for_all() {
         let plan = plan_for(&source, &config, 6);
         assert!(plan.consumers() > 3, "BLAKE3 has several threads");
         let options = Options { algorithms, ..Options::default() };
-        let found = digest_planned(&plan, &source, &options, &|_| ()).unwrap();
+        let found = digest_planned(&plan, &source, &options, None, &|_| ()).unwrap();
         assert_eq!(digits(&found), expected(&algorithms, &data[start..]), "from {start}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 
-use ringsum::checkfile::{Hints, LineEnd, Reader, Style, line_around};
+use ringsum::checkfile::{LineEnd, Reader, Style, line_around};
 use ringsum::{Algorithm, Options, digest_bytes};
 
 use crate::support::{Output, Scratch, content, run, skip};
@@ -80,7 +80,7 @@ fn is_read(command: &str, algorithms: &[Algorithm], names: &[&[&str]]) {
     assert_eq!(output.code, 0, "{command}: {output:?}");
     let zero = words.iter().any(|word| matches!(*word, "-z" | "-0"));
     let end = if zero { LineEnd::Nul } else { LineEnd::Newline };
-    let mut reader = Reader::new(Hints::new(algorithms, algorithms, None), end);
+    let mut reader = Reader::new(algorithms, algorithms, None, end);
     let mut found = BTreeMap::new();
     for line in output.stdout.split_inclusive(|byte| *byte == if zero { 0 } else { b'\n' }) {
         let shown = String::from_utf8_lossy(line);
@@ -142,7 +142,7 @@ fn lists_of_b3sum_are_read() {
                 let scratch = files(&PLAIN);
                 let words: Vec<_> = way.split(' ').collect();
                 let Some(output) = tool(&scratch, &words, &PLAIN) else { return };
-                let mut reader = Reader::new(Hints::default(), LineEnd::Newline);
+                let mut reader = Reader::default();
                 for line in output.stdout.split_inclusive(|byte| *byte == b'\n') {
                     let entry = reader.line(line).unwrap().unwrap();
                     assert_eq!((entry.first.algorithm, entry.first.digest.len()), (algorithm, 100));

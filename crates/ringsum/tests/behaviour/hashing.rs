@@ -35,15 +35,10 @@ fn config(way: Way, block_bytes: u32, depth: u32, workers: u32) -> Config {
 /// A configuration with an engine and a cache mode.
 fn with_way(config: &Config, (engine, cache): Way) -> Config {
     let config = config.clone().with(|config| config.io.cache = Some(cache));
-    match engine {
-        EngineKind::Mmap => {
-            #[expect(unsafe_code)]
-            // SAFETY: our consumers only hash.
-            let allowed = unsafe { AllowMmap::new() };
-            config.mmap(allowed)
-        }
-        engine => config.with(|config| config.io.engine = Some(engine)),
-    }
+    #[expect(unsafe_code)]
+    // SAFETY: our consumers only hash.
+    let allowed = unsafe { AllowMmap::new() };
+    config.allow_mmap(allowed).with(|config| config.io.engine = Some(engine))
 }
 
 /// The kind of a run.
@@ -213,7 +208,7 @@ fn a_trace_does_not_change_the_hash() {
         let trace = Trace::new(std::io::sink());
         let run = RunOptions { trace: Some(&trace), ..RunOptions::default() };
         let plan = ringsum::plan(&source, &options, &run).unwrap();
-        let found = ringsum::digest_planned(&plan, &source, &options, &|_| ()).unwrap();
+        let found = ringsum::digest_planned(&plan, &source, &options, None, &|_| ()).unwrap();
         assert_eq!(found.hash(), Some(blake3::hash(&data)), "{way:?}");
         trace.finish().unwrap();
     }
@@ -329,7 +324,7 @@ fn progress_counts_every_byte() {
             hashed.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
         };
         let plan = ringsum::plan(&source, &options, &RunOptions::default()).unwrap();
-        ringsum::digest_planned(&plan, &source, &options, &progress).unwrap();
+        ringsum::digest_planned(&plan, &source, &options, None, &progress).unwrap();
         assert_eq!(hashed.into_inner(), 3_000_001);
     }
 }

@@ -52,6 +52,8 @@ fn finish(scratch: &Scratch, args: &[&str]) -> (Output, u64) {
     let last = output.stderr.trim_end().rsplit('\n').next().unwrap_or_default();
     let stats: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{output:?}"));
     assert_eq!(stats["total"], true, "{output:?}");
+    // The file counts once, although it is read beside the other files of its device.
+    assert!(stats["wall_ns"].as_u64() <= stats["elapsed_ns"].as_u64(), "{output:?}");
     (output, stats["bytes"].as_u64().unwrap())
 }
 

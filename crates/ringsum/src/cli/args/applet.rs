@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use ringsum::Algorithm;
-use ringsum::checkfile::{Hints, LineEnd, Reader};
+use ringsum::checkfile::{LineEnd, Reader};
 
 use super::Args;
 use super::values::AlgorithmList;
@@ -117,9 +117,9 @@ impl Applet {
         if self.is_xxhsum {
             // (It writes XXH3 with a tag, or with a prefix before the digits.)
             let untagged = [Algorithm::Xxh64, Algorithm::Xxh32, Algorithm::Xxh128];
-            return Reader::new(Hints::new(&untagged, &XXHASHES, None), LineEnd::Newline);
+            return Reader::new(&untagged, &XXHASHES, None, LineEnd::Newline);
         }
-        let reader = Reader::new(Hints::new(&[], &[self.algorithm], None), LineEnd::Newline);
+        let reader = Reader::new(&[], &[self.algorithm], None, LineEnd::Newline);
         match self.algorithm {
             Algorithm::Blake2b(longest) => reader.gnu(1..=longest.into()),
             other => reader.gnu(other.bytes()..=other.bytes()),

@@ -13,10 +13,10 @@ use blockring::{Fingerprint, Source};
 use ringsum::Resume;
 use ringsum::files::walk::Kind;
 use ringsum::files::{
-    Failure, FilesOptions, Hashed, InputFile, Job, Location, Node, Outcome, Progress, TreeDigest,
-    Watch, hash_files,
+    Failure, FilesOptions, Hashed, InputFile, Job, Location, Outcome, Progress, Watch, hash_files,
 };
 
+use super::tree_digest::{Node, TreeDigest};
 use crate::cli::Status;
 use crate::cli::allocator::Guard;
 use crate::cli::cache::resume::ResumeStore;

@@ -5,4 +5,5 @@ pub(crate) mod check;
 pub(crate) mod hash;
 mod print;
 pub(crate) mod tee;
+mod tree_digest;
 mod unlisted;

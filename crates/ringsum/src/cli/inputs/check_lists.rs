@@ -4,7 +4,7 @@ use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ringsum::checkfile::{Hints, LineEnd, Reader};
+use ringsum::checkfile::{LineEnd, Reader};
 
 use super::lines::{CheckLine, CheckLines};
 use crate::cli::args::Args;
@@ -17,11 +17,11 @@ fn reader_of(args: &Args, list: &Path) -> Reader {
         return applet.reader();
     }
     let name = Some(list.as_os_str().as_bytes());
-    let hints = match &*args.algorithm {
-        [] => Hints::new(&[], &[], name),
-        _ => Hints::new(&args.algorithms(), &[], name),
-    };
-    Reader::new(hints, if args.zero { LineEnd::Nul } else { LineEnd::Newline })
+    let end = if args.zero { LineEnd::Nul } else { LineEnd::Newline };
+    match &*args.algorithm {
+        [] => Reader::new(&[], &[], name, end),
+        _ => Reader::new(&args.algorithms(), &[], name, end),
+    }
 }
 
 /// Opens a checksum file, and returns its lines, or a single error.

@@ -67,12 +67,22 @@ impl Totals {
 
     /// Prints the totals, except as text if they would only repeat those of one input.
     pub(crate) fn print(&self, messages: &Messages) {
-        let sums = lock(&self.sums);
+        let sums = &mut *lock(&self.sums);
         if self.format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
-            let report = Report::All(sums.inputs, self.start.elapsed(), sums.from_index);
+            let elapsed = self.start.elapsed();
+            // Files that are hashed on their own overlap with the other files of their device.
+            sums.stats.wall = sums.stats.wall.min(elapsed);
+            sums.stats.cpu = sums.stats.cpu.min(process_cpu());
+            let report = Report::All(sums.inputs, elapsed, sums.from_index);
             messages.report(None, self.format, report.format(&sums.stats, self.format));
         }
     }
+}
+
+/// The processor time of the process so far.
+fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What statistics are of.

@@ -48,7 +48,7 @@ pub enum Location {
 impl From<walk::Entry> for InputFile {
     /// A regular file of a tree.
     fn from(entry: walk::Entry) -> InputFile {
-        let (device, inode) = (entry.device(), entry.inode());
+        let (device, inode) = entry.id();
         InputFile {
             location: Location::Entry(entry),
             device,

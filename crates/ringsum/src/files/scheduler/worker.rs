@@ -14,7 +14,7 @@ use super::device::Batch;
 use super::file_state::FileState;
 use super::job::{ActiveJob, finish_opened, hash_separately, open};
 use super::short_files::ShortFiles;
-use super::worker_pool::WorkerPool;
+use super::worker_pool::{SMALL_BYTES_MAX, WorkerPool};
 use super::{Failure, Hashed, Progress, lock};
 use crate::hash::{digest_planned, digest_whole};
 
@@ -158,7 +158,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         } else {
             (self.cold, self.warm) = (0, self.warm.saturating_add(1));
         }
-        let is_large = len > plan.small_bytes_max();
+        let is_large = len > SMALL_BYTES_MAX;
         // Several threads can share a file only if its blocks may be hashed in any order.
         let is_shared = is_cold && run.algorithms_of(job.job()).is_blake3();
         let others_idle = len >= SPREAD_BYTES_MIN && queue.is_hungry();
@@ -191,7 +191,10 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
                 continue;
             }
             let files = Mutex::new(std::mem::take(files));
-            let mut queue = pool.plan.queue(reader.kind, || lock(&files).pop_front());
+            let mut queue = pool.plan.queue(reader.kind, || {
+                let (source, state) = lock(&files).pop_front()?;
+                Some((source, None, state))
+            });
             if !reader.read(pool, &queue, short) {
                 let mut left = Vec::new();
                 queue.take_unfinished(|state, _| left.extend(state.take_job()));
@@ -217,7 +220,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
     /// with others. Returns the job if the file is not cached, is too long, or there is no buffer.
     fn hash_at_once(&mut self, job: ActiveJob<T>, source: &Source) -> Option<ActiveJob<T>> {
         let WorkerPool { run, plan, .. } = *self.pool;
-        let Some(len) = source.len().filter(|len| *len <= plan.small_bytes_max()) else {
+        let Some(len) = source.len().filter(|len| *len <= SMALL_BYTES_MAX) else {
             return Some(job);
         };
         if !self.short.has_buffer() {
@@ -251,7 +254,7 @@ impl<'w, 'p: 'w, 'r: 'p, T: Send> Worker<'w, 'p, 'r, T> {
         let part_of = RunOptions { part_of: Some(plan), skip_holes: true, ..RunOptions::default() };
         let plan = crate::hash::plan(source, &options, &part_of)?;
         let progress = |bytes| (run.options.progress)(Progress::Bytes(bytes));
-        let digests = digest_planned(&plan, source, &options, &progress)?;
+        let digests = digest_planned(&plan, source, &options, None, &progress)?;
         Ok(Hashed::of_file(digests, source))
     }
 }

@@ -7,6 +7,7 @@
 //! **No deadlock.** A queued large file is read by a thread for large files or, if none could be
 //! started, by the thread that queued it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
@@ -31,6 +32,9 @@ const BUFFER_BYTES_MIN: u64 = 64 << 10;
 
 /// Least length of a file for which all threads for large files are woken.
 const HUGE_BYTES_MIN: u64 = 32 << 20;
+
+/// Longest file for a [small](ReaderKind::Small) reader, in bytes.
+pub(super) const SMALL_BYTES_MAX: u64 = 512 << 10;
 
 /// Most files sorted by their physical offset on a rotational device.
 const ROTATIONAL_BATCH: usize = 512;
@@ -82,10 +86,9 @@ impl<'p, 'r: 'p, T: Send> WorkerPool<'p, 'r, T> {
                 cores.min(LARGE_THREADS_MAX).min(most).min(fitting(ReaderKind::Large)),
             ),
         };
-        let small_bytes_max = plan.small_bytes_max();
         let buffer_bytes = share
             .small_bytes
-            .map_or(small_bytes_max, |bytes| (bytes / 4).clamp(BUFFER_BYTES_MIN, small_bytes_max));
+            .map_or(SMALL_BYTES_MAX, |bytes| (bytes / 4).clamp(BUFFER_BYTES_MIN, SMALL_BYTES_MAX));
         let mut pool = WorkerPool {
             run,
             queue,
@@ -179,7 +182,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
     run: &'p Run<'r, T>,
     queue: &DeviceQueue<T>,
     threads: u32,
-) -> Option<(Source, FileState<'p, T>)> {
+) -> Option<(Source, Option<Range<u64>>, FileState<'p, T>)> {
     while !run.is_stopped()
         && let Some(job) = queue.next_large()
     {
@@ -188,7 +191,7 @@ fn next_large<'p, 'r: 'p, T: Send>(
             (1..threads).for_each(|_| queue.large.push(None));
         }
         let state = FileState::new(run, job, &source);
-        return Some((source, state));
+        return Some((source, None, state));
     }
     None
 }

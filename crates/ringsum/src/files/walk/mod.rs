@@ -151,14 +151,10 @@ impl Entry {
         &self.kind
     }
 
-    /// Returns the inode reported by the directory; for a followed link, that of its target.
-    pub fn inode(&self) -> u64 {
-        self.inode
-    }
-
-    /// Returns the device of the directory; for a followed link, that of its target.
-    pub fn device(&self) -> u64 {
-        self.device
+    /// Returns the device of the directory, and the inode that it reports; for a followed link,
+    /// those of its target.
+    pub fn id(&self) -> (u64, u64) {
+        (self.device, self.inode)
     }
 
     /// Returns the name in its directory. Empty if the root itself could not be read.

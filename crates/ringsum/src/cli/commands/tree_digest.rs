@@ -2,7 +2,7 @@
 
 /// An entry's contribution to the digest, besides its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Node<'a> {
+pub(crate) enum Node<'a> {
     /// A regular file with its hash, and whether its owner may execute it.
     File {
         /// The BLAKE3 hash of its content.
@@ -30,7 +30,7 @@ const CONTEXT: &str = "ringsum 2026-11-21 tree digest 1";
 /// Computes the digest of a tree from its entries, added in the byte order of their paths, where a
 /// directory sorts as its name and a slash.
 #[derive(Clone)]
-pub struct TreeDigest(blake3::Hasher);
+pub(crate) struct TreeDigest(blake3::Hasher);
 
 impl Default for TreeDigest {
     fn default() -> Self {
@@ -40,7 +40,7 @@ impl Default for TreeDigest {
 
 impl TreeDigest {
     /// Adds the next entry. `path`: from the root of the tree, without leading or trailing slash.
-    pub fn add(&mut self, path: &[u8], node: Node<'_>) {
+    pub(crate) fn add(&mut self, path: &[u8], node: Node<'_>) {
         let letter = match node {
             Node::File { is_executable: false, .. } => b'f',
             Node::File { is_executable: true, .. } => b'x',
@@ -68,7 +68,7 @@ impl TreeDigest {
     }
 
     /// Returns the digest of all entries added.
-    pub fn finalize(&self) -> blake3::Hash {
+    pub(crate) fn finalize(&self) -> blake3::Hash {
         self.0.finalize()
     }
 }
