@@ -1,5 +1,5 @@
 //! Reads a file at full disk bandwidth, and counts the bytes:
-//! `drain FILE [ENGINE [BLOCK_KIB [DEPTH]]]`
+//! `drain FILE [ENGINE [BLOCK_KIB [DEPTH [THREADS]]]]`
 
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.io.engine = EngineKind::ALL.into_iter().find(engine);
     config.io.block_bytes = number(1)?.map(|kib| kib << 10);
     config.io.queue_depth = number(2)?;
+    config.io.workers = number(3)?.map(|threads| threads - 1);
     let source = Source::open(&path)?;
     let plan = Plan::choose(&source, &config, &RunOptions::default())?;
     let (bytes, start) = (AtomicU64::new(0), Instant::now());

@@ -172,11 +172,15 @@ const check = (name, holds) => found.push((holds ? "ok " : "BROKEN ") + name);
 const root = document.documentElement;
 check("fits into " + innerWidth + " px, takes " + root.scrollWidth, root.scrollWidth <= innerWidth);
 document.querySelectorAll("details").forEach((details) => (details.open = true));
-const small = [...document.querySelectorAll("main *")].filter(
-  (it) => it.textContent.trim() && parseFloat(getComputedStyle(it).fontSize) < 12);
+// A picture shrinks its text.
+const shown = (it) => it.getClientRects().length;
+const scale = (it) => (it.tagName === "text" ? it.getScreenCTM().a : 1);
+const small = [...document.querySelectorAll("main *")].filter((it) => it.textContent.trim()
+  && shown(it) && it.tagName !== "svg" && parseFloat(getComputedStyle(it).fontSize) * scale(it) < 11.99);
 check("text of 12 px and more: " + small.map((it) => it.textContent.trim()), !small.length);
 for (const kind of ["bars", "heat", "lines", "latency", "in-flight"]) {
-  const chart = document.querySelector(`figure[data-chart="${kind}"] :is([role="img"], table)`);
+  const charts = document.querySelectorAll(`figure[data-chart="${kind}"] :is([role="img"], table)`);
+  const chart = [...charts].find(shown);
   const box = chart && chart.getBoundingClientRect();
   check("chart " + kind, chart && box.width > 200 && box.height > 50);
   const texts = chart ? [...chart.querySelectorAll("text, th, td, .name, .value, .axis i")] : [];

@@ -410,6 +410,7 @@ impl Chooser<'_> {
     /// cost more than it gains, nor where the consumer does not take them from the reading thread.
     pub(super) fn may_map(&self) -> bool {
         self.config.may_map()
+            && self.config.explicit_slots().is_none_or(|slots| slots == 1)
             && self.order == Order::AnyOrder
             && self.facts.len >= MAPPED_BYTES_MIN
             && self.facts.kind == SourceKind::File

@@ -90,7 +90,8 @@ pub(crate) struct RunArgs {
     /// Overwrite the output file if it exists
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
-    /// Number of samples of each case [default: until the medians are known well enough]
+    /// Number of samples of each case [default: until the medians are known well enough]. From 7 on, up
+    /// to two rounds that are left out are replaced
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) runs: Option<u32>,
     /// Number of warm-up rounds, which are not counted [default: warm runs until they get no faster]
@@ -138,6 +139,9 @@ pub(crate) struct LimitsArgs {
     /// Read at most this much of it
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
     pub(crate) read_max: u64,
+    /// Also measure the files of this folder, and ringsum -r
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) tree: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

@@ -299,8 +299,17 @@ impl Group {
 
     /// The values of the metric of one case, without the rounds that are left out.
     pub(crate) fn values(&self, case: &Case) -> Vec<f64> {
+        self.values_of(self.metric, case)
+    }
+
+    fn values_of(&self, metric: Metric, case: &Case) -> Vec<f64> {
         let kept = case.samples.iter().zip(self.left_out().0).filter(|(_, left_out)| !left_out);
-        kept.map(|(sample, _)| self.metric.of(sample)).collect()
+        kept.map(|(sample, _)| metric.of(sample)).collect()
+    }
+
+    /// The rate that the best tenth of the samples of a case reach, whatever the metric of the group.
+    pub(crate) fn sustained_bytes_per_s(&self, case: &Case) -> Option<f64> {
+        Summary::sustained(&self.values_of(Metric::BytesPerS, case))
     }
 
     /// The ratio of the times of two cases, as `b` to `a`: above 1 if `b` takes longer.
@@ -325,6 +334,24 @@ impl Group {
     pub(crate) fn best(&self) -> Option<(&Case, f64)> {
         let medians = self.cases.iter().filter_map(|case| Some((case, self.median(case)?)));
         medians.reduce(|best, next| if self.metric.is_better(next.1, best.1) { next } else { best })
+    }
+
+    /// The best median, and whether the data tell it from the others.
+    pub(crate) fn best_in_words(&self) -> Option<String> {
+        let (best, median) = self.best()?;
+        let has_samples = |case: &&Case| *case != best && !case.samples.is_empty();
+        let others: Vec<_> = self.cases.iter().filter(has_samples).collect();
+        let ratios = others.iter().filter_map(|case| self.compare(&best.name, &case.name));
+        let ratios: Vec<_> = ratios.collect();
+        let same = ratios.iter().filter(|ratio| !ratio.differs()).count();
+        let certainty = match (others.len(), ratios.len(), same) {
+            (0, ..) => String::new(),
+            (_, 0, _) => "; too few samples to tell it from the others".to_owned(),
+            (_, _, 0) => "; the others differ from it".to_owned(),
+            (_, all, same) => format!("; of {all} others, {same} are indistinguishable from it"),
+        };
+        let median = self.metric.show(median);
+        Some(format!("the best median is {}, of {}{certainty}", median.trim_end(), best.name))
     }
 
     pub(crate) fn case(&self, name: &str) -> Option<&Case> {
@@ -392,6 +419,11 @@ mod tests {
             let group = Group::new("g", "", metric, Chart::Bars);
             let group = Group { cases: cases.clone(), ..group };
             assert_eq!(group.best().unwrap().0.name, "even");
+            let words = group.best_in_words().unwrap();
+            assert!(
+                words.ends_with("of even; too few samples to tell it from the others"),
+                "{words}"
+            );
         }
         assert!(Group::new("g", "", Metric::Seconds, Chart::Bars).best().is_none());
     }

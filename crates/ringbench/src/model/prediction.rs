@@ -32,11 +32,11 @@ impl Prediction {
         let (measured, predicted) =
             (show_scaled(self.measured_bytes_per_s), show_scaled(*predicted));
         let (name, percent) = (&self.name, self.off() * 100.0);
-        let holds = format!("{name}: {measured}B/s; predicted are {predicted}B/s, bound by {term}");
-        match self.off().abs() > OFF_MAX {
-            true => format!("{holds}. The prediction is off by {percent:+.0} %"),
-            false => holds,
-        }
+        let off = match self.off().abs() > OFF_MAX {
+            true => format!("; the prediction is off by {percent:+.0} %"),
+            false => String::new(),
+        };
+        format!("{name}: {measured}B/s; {predicted}B/s are predicted, bound by {term}{off}")
     }
 }
 
@@ -60,9 +60,9 @@ mod tests {
             measured_bytes_per_s,
             terms: terms.clone(),
         };
-        let holds = "cold: 3.90 GB/s; predicted are 4.00 GB/s, bound by reading";
+        let holds = "cold: 3.90 GB/s; 4.00 GB/s are predicted, bound by reading";
         assert_eq!(of(3.9e9).show(), holds);
-        assert!(of(3e9).show().ends_with("The prediction is off by -25 %"), "{}", of(3e9).show());
+        assert!(of(3e9).show().ends_with("; the prediction is off by -25 %"), "{}", of(3e9).show());
         assert_eq!(in_turn(1e10, 1e10), 5e9);
     }
 }

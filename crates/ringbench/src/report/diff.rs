@@ -60,12 +60,17 @@ pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
         let is_same = |b: &&Group| (&b.name, b.metric) == (&a.name, a.metric);
         let Some(b) = new.groups.iter().find(is_same) else { continue };
         let mut table = compare(a, b, &mut verdicts);
-        if !table.rows.is_empty() {
-            text::wrap(&mut text, "", &a.name);
-            table.fit(text::COLUMNS);
-            text::write_aligned(&mut text, &table);
-            text.push('\n');
+        let only = [("old", only_in(a, b)), ("new", only_in(b, a))];
+        if table.rows.is_empty() && only.iter().all(|(_, names)| names.is_empty()) {
+            continue;
         }
+        text::wrap(&mut text, "", &a.name);
+        table.fit(text::COLUMNS);
+        text::write_aligned(&mut text, &table);
+        for (run, names) in only.iter().filter(|(_, names)| !names.is_empty()) {
+            text::wrap(&mut text, "  ", &format!("only in the {run} run: {}", names.join("; ")));
+        }
+        text.push('\n');
     }
     let count = |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
     let tally = format!(
@@ -83,6 +88,13 @@ pub(crate) fn of_runs(old: &Run, new: &Run) -> String {
     }
     facts.iter().for_each(|fact| text::wrap(&mut text, "  - ", fact));
     text
+}
+
+/// The names of the cases with samples of which `other` has none.
+fn only_in<'a>(group: &'a Group, other: &Group) -> Vec<&'a str> {
+    let has = |group: &Group, name: &str| group.case(name).is_some_and(|it| !it.samples.is_empty());
+    let names = group.cases.iter().map(|case| &case.name[..]);
+    names.filter(|name| has(group, name) && !has(other, name)).collect()
 }
 
 /// A row for each case of both groups; its verdict is added to `verdicts`.
@@ -145,10 +157,12 @@ mod tests {
     fn cases_of_both_runs_are_compared() {
         let mut after = fixture::run_after();
         after.environment.machine.insert("kernel".into(), "Linux 6.18 x86_64".into());
+        after.groups[0].cases[1].name = "another".into();
         let text = of_runs(&fixture::run(), &after);
         for part in [
-            "ringsum           1.00 s  800 ms   too few samples\n",
-            "2 cases in both: 0 faster, 0 slower, 0 indistinguishable, 2 with too few samples\n",
+            "only in the new run: another\n",
+            "ringsum  1.00 s  800 ms   too few samples\n",
+            "1 cases in both: 0 faster, 0 slower, 0 indistinguishable, 1 with too few samples\n",
             "kernel: Linux 6.12 x86_64, then Linux 6.18 x86_64\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");

@@ -75,8 +75,11 @@ fn write_run(page: &mut String, number: usize, run: &Run) -> Result {
     }
     let model = outline::model(run);
     if !model.rows.is_empty() {
-        page.push_str("<h2>Measured and predicted</h2>\n");
-        write_table(page, &model, "facts", "Predictions")?;
+        page.push_str("<h2>Measured and predicted</h2>\n<p class=\"lead\">");
+        page.push_str(
+            "Rates that the best tenth of the samples reach. The lowest term is predicted.</p>\n",
+        );
+        write_table(page, &model, "facts model", "Predictions")?;
     }
     write_folded(page, "More conclusions", &run.conclusions[shown..])?;
     write_folded(page, "Notes about these numbers", &outline::notes(run))?;

@@ -67,13 +67,19 @@ pub(super) fn main_group(run: &Run) -> Option<&Group> {
     groups().find(|group| ANSWERS.contains(&&group.name[..])).or_else(|| groups().next())
 }
 
-/// What is to be known of the numbers, with the group that it is about.
+/// What is to be known of the numbers, with the groups that it is about: the same note once.
 pub(super) fn notes(run: &Run) -> Vec<String> {
-    let of_group = |group: &Group| {
-        let name = group.name.clone();
-        group.advice.clone().into_iter().map(move |note| format!("{name}: {note}"))
-    };
-    run.advice.iter().cloned().chain(run.groups.iter().flat_map(of_group)).collect()
+    let mut notes: Vec<(Vec<&str>, &str)> = Vec::new();
+    for group in &run.groups {
+        for note in &group.advice {
+            match notes.iter_mut().find(|(_, other)| other == note) {
+                Some((names, _)) => names.push(&group.name),
+                None => notes.push((vec![&group.name], note)),
+            }
+        }
+    }
+    let notes = notes.into_iter().map(|(names, note)| format!("{}: {note}", names.join(", ")));
+    run.advice.iter().cloned().chain(notes).collect()
 }
 
 /// The cases that were not measured, or not to the end: each reason once, with some of its cases.

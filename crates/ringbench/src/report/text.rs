@@ -7,7 +7,7 @@ use super::escape::markdown as escape;
 use super::outline;
 use super::table::{self, Cell, Table};
 use crate::model::case::Group;
-use crate::model::run_file::Run;
+use crate::model::run_file::{Run, RunState};
 
 /// Columns of a terminal: nothing is longer, except a word.
 pub(super) const COLUMNS: usize = 80;
@@ -26,7 +26,8 @@ pub(crate) fn for_terminal(run: &Run) -> String {
         write_aligned(&mut text, &table::brief(group, COLUMNS));
         text.push('\n');
     }
-    if let Some(group) = outline::main_group(run) {
+    let is_whole = run.state != RunState::Interrupted;
+    if let Some(group) = outline::main_group(run).filter(|_| is_whole) {
         write_summary(&mut text, group);
     }
     if let Some(why) = outline::incomplete(run) {
@@ -61,7 +62,12 @@ fn write_summary(text: &mut String, group: &Group) {
     wrap(
         text,
         "",
-        &format!("{}: the best is {} ({})", group.name, best.name, value.unwrap_or_default()),
+        &format!(
+            "{}: the best median is that of {} ({})",
+            group.name,
+            best.name,
+            value.unwrap_or_default()
+        ),
     );
     for (case, ratio) in others.iter().take(COMPARED_MAX) {
         wrap(text, "    ", &format!("{} {}", case.name, ratio.in_words()));
@@ -167,7 +173,6 @@ fn write_table(text: &mut String, table: &Table) {
 mod tests {
     use super::*;
     use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
-    use crate::model::run_file::RunState;
     use crate::report::fixture;
 
     #[test]

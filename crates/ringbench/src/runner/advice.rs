@@ -92,12 +92,8 @@ fn outliers(group: &Group) -> Option<String> {
         let count = values.iter().filter(|value| summary.is_outlier(**value)).count();
         (count > 0).then(|| format!("{count} of {}", summary.count))
     });
-    found.map(|found| {
-        format!(
-            "some samples are outliers: {found}; medians are robust against them, but check for other \
-             processes"
-        )
-    })
+    found
+        .map(|found| format!("some samples are outliers: {found}; medians are robust against them"))
 }
 
 /// Finds a change of level in all samples in the order of time, each relative to the median of its case:
@@ -128,24 +124,31 @@ fn level(group: &Group) -> Option<String> {
 
 /// Marked samples, and rounds that are left out.
 fn disturbed(group: &Group) -> Option<String> {
-    let found = list(group, |case| {
+    let marks = |case: &Case| {
         let marks = case.samples.iter().map(|sample| disturbance::of_sample(case, sample).0);
-        let marked: Vec<_> = marks.filter(|marks| !marks.is_empty()).collect();
-        let names: BTreeSet<&str> = marked.iter().flatten().copied().collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        let (count, all) = (marked.len(), case.samples.len());
-        (count > 0).then(|| format!("{count} of {all}: {names}"))
-    })?;
+        marks.filter(|marks| !marks.is_empty()).collect::<Vec<_>>()
+    };
+    let names = |marks: &[Vec<&'static str>]| {
+        let names: BTreeSet<&str> = marks.iter().flatten().copied().collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    };
     let (left_out, is_busy) = group.left_out();
-    let count = left_out.iter().filter(|left_out| **left_out).count();
-    let rounds = match count {
-        _ if is_busy => {
-            "more than a third of the rounds are disturbed, so none is left out: the machine \
-                         was busy, or the page cache could not be emptied"
-                .to_owned()
-        }
+    if is_busy {
+        let all: Vec<_> = group.cases.iter().flat_map(marks).collect();
+        return Some(format!(
+            "more than a third of the rounds are disturbed ({}), so none is left out: the machine was busy, or \
+             the page cache could not be emptied",
+            names(&all)
+        ));
+    }
+    let found = list(group, |case| {
+        let marked = marks(case);
+        let (count, all) = (marked.len(), case.samples.len());
+        (count > 0).then(|| format!("{count} of {all}: {}", names(&marked)))
+    })?;
+    let rounds = match left_out.iter().filter(|left_out| **left_out).count() {
         0 => "no round is left out".to_owned(),
-        _ => format!("{count} of {} rounds are left out, with all cases", left_out.len()),
+        count => format!("{count} of {} rounds are left out, with all cases", left_out.len()),
     };
     Some(format!("some samples are marked: {found}; {rounds}"))
 }

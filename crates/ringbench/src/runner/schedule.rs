@@ -34,6 +34,13 @@ impl Rounds {
     fn is_fixed(self) -> bool {
         self.min == self.max
     }
+
+    /// Rounds that may replace those that are left out, if their number is fixed and allows conclusions.
+    pub(crate) fn spare(self) -> u32 {
+        const REPLACED_MAX: u32 = 2;
+        let concludes = self.is_fixed() && self.max as usize >= SAMPLES_MIN;
+        if concludes { REPLACED_MAX } else { 0 }
+    }
 }
 
 /// A median is known well enough if its 95 % confidence interval is within this part of it.
@@ -105,14 +112,16 @@ impl Execution<'_> {
             }
             last_s = round_s;
         }
-        for round in 0..schedule.rounds.max {
+        let rounds = schedule.rounds;
+        for round in 0..rounds.max + rounds.spare() {
             self.round(round, false)?;
             let left_out = self.group.left_out().0.into_iter().filter(|left_out| *left_out);
-            if round + 1 >= schedule.rounds.min + left_out.count() as u32 && self.is_settled() {
+            let enough = rounds.min + left_out.count() as u32;
+            if round + 1 >= enough && (rounds.is_fixed() || self.is_settled()) {
                 return Ok(Ended::Enough);
             }
         }
-        Ok(if schedule.rounds.is_fixed() { Ended::Enough } else { Ended::Unsettled })
+        Ok(if rounds.is_fixed() { Ended::Enough } else { Ended::Unsettled })
     }
 
     /// Measures each case once, every other time in reverse order, so that the state that one case leaves

@@ -3,6 +3,9 @@
 use super::*;
 use crate::model::case::{Case, Chart, Metric};
 
+/// A time that a hypervisor gave to others.
+const STOLEN_S: f64 = 99.0;
+
 /// Returns given times, which pass on its own clock.
 struct Mock {
     /// Seconds of each case, repeated cyclically.
@@ -41,7 +44,8 @@ impl Runner for Mock {
         self.measured.push(case);
         let wall_s = self.walls[case][times % self.walls[case].len()];
         self.now += Duration::from_secs_f64(wall_s);
-        Ok(Sample { wall_s, bytes: 1, operations: 1, ..Sample::default() })
+        let steal_s = (wall_s == STOLEN_S).then_some(wall_s);
+        Ok(Sample { wall_s, bytes: 1, operations: 1, steal_s, ..Sample::default() })
     }
 
     fn now(&self) -> Duration {
@@ -163,4 +167,15 @@ fn every_step_is_observed() {
         (ended, 2),
     ];
     assert_eq!(steps, expected);
+}
+
+#[test]
+fn rounds_that_are_left_out_are_replaced() {
+    let walls: &[f64] = &[1.0, STOLEN_S, 1.0, 1.1, 0.9, 1.0, 1.0, 1.2];
+    let (group, ended) = run(&mut Mock::new(&[walls]), &schedule(Rounds::fixed(7)));
+    assert_eq!((group.cases[0].samples.len(), ended), (8, Ended::Enough));
+    assert_eq!(group.values(&group.cases[0]).len(), 7);
+    // Too few for a conclusion in any case.
+    let (group, _) = run(&mut Mock::new(&[walls]), &schedule(Rounds::fixed(6)));
+    assert_eq!(group.cases[0].samples.len(), 6);
 }

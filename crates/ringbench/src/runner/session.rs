@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
     /// The most samples of each case, including warm-up.
     fn times_max(&self, plan: &GroupPlan<'_>) -> u32 {
         let Schedule { rounds, warm_up, .. } = self.schedule(plan);
-        rounds.max + warm_up.max
+        rounds.max + rounds.spare() + warm_up.max
     }
 
     /// Checks the cost of the plan against the limits, and creates the run file. Returns `false` if the plan
@@ -280,6 +280,10 @@ impl<'a> Session<'a> {
                 true => RunState::Interrupted,
                 false => RunState::Finished,
             };
+        }
+        if self.run.state == RunState::Interrupted {
+            // The last round is incomplete, and the cases may have too few others.
+            (self.run.conclusions, self.run.predictions) = (Vec::new(), Vec::new());
         }
         if let Some(file) = &self.file {
             self.not_saved = self.run.save(file).err();

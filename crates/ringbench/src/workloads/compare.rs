@@ -14,6 +14,7 @@ use super::limits::thread_counts;
 use super::peers::{self, Peer};
 use crate::cli::args::CompareArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
+use crate::model::comparison::SAMPLES_MIN;
 use crate::model::environment::fits_into_memory;
 use crate::runner::process::{self, Pipeline};
 use crate::runner::scratch::Scratch;
@@ -36,7 +37,7 @@ struct Input {
 
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<bool> {
     let input = Input::new(&args.path)?;
-    let ringsum = find_ringsum(args)?;
+    let ringsum = peers::find_ringsum(args.ringsum.as_deref())?;
     let mut session = Session::new("compare", &args.run, std::slice::from_ref(&input.path));
     let comparison = Comparison { args, input: &input, ringsum, digests: Digests::default() };
     if !session.announce(&comparison.plan(), None)? {
@@ -80,21 +81,6 @@ impl Input {
     }
 }
 
-fn find_ringsum(args: &CompareArgs) -> anyhow::Result<PathBuf> {
-    if let Some(path) = &args.ringsum {
-        return match path.is_file() {
-            true => Ok(path.clone()),
-            false => bail!("{}: no such program", path.display()),
-        };
-    }
-    let neighbor = std::env::current_exe().ok().map(|path| path.with_file_name("ringsum"));
-    let found = neighbor.filter(|path| path.is_file()).or_else(|| process::find("ringsum"));
-    found.context(
-        "ringsum is neither in the folder of ringbench nor in PATH: build it (cargo build --release), or use \
-         --ringsum PROGRAM",
-    )
-}
-
 struct Comparison<'a> {
     args: &'a CompareArgs,
     input: &'a Input,
@@ -128,7 +114,10 @@ impl<'a> Comparison<'a> {
         let cost = Cost::read(input.bytes);
         for peer in self.peers() {
             let case = Case::new(&peer.name).with("command", peer.pipeline.show());
-            let case = case.with("cache state", name);
+            let mut case = case.with("cache state", name);
+            if input.list.is_some() {
+                case = case.with("files", input.files);
+            }
             let programs = peer.programs.clone();
             if let Some(program) = programs.iter().find(|program| process::find(program).is_none())
             {
@@ -200,15 +189,25 @@ fn conclude(session: &mut Session<'_>) {
     for state in ["cold", "warm"] {
         let Some(ours) = session.median(state, "ringsum") else { continue };
         session.result(&format!("ringsum {state} s"), ours);
-        let mut words = vec![format!("{state}: ringsum takes {}", Metric::Seconds.show(ours))];
+        let (mut same, mut others, mut too_few) = (Vec::new(), Vec::new(), false);
         for peer in ["b3sum", "b3sum --no-mmap", "xxhsum", "sha256sum", "cat"] {
             let Some(theirs) = session.median(state, peer) else { continue };
             session.result(&format!("{peer} {state} s"), theirs);
-            words.push(match session.compare(state, "ringsum", peer) {
-                Some(ratio) => format!("{peer} {}", ratio.in_words()),
-                None => format!("{peer} has too few samples for a comparison"),
-            });
+            match session.compare(state, "ringsum", peer) {
+                Some(ratio) if ratio.differs() => {
+                    others.push(format!("{peer} {}", ratio.in_words()))
+                }
+                Some(_) => same.push(peer),
+                None => too_few = true,
+            }
         }
-        session.conclude(words.join("; "));
+        if !same.is_empty() {
+            others.push(format!("indistinguishable from it: {}", same.join(", ")));
+        }
+        if too_few {
+            others.push(format!("too few samples for a comparison, which needs {SAMPLES_MIN}"));
+        }
+        others.insert(0, format!("{state}: ringsum takes {}", Metric::Seconds.show(ours)));
+        session.conclude(others.join("; "));
     }
 }

@@ -1,5 +1,8 @@
 //! `ringbench limits`: the limits of reading, of hashing in memory, of copying out of the page cache and of
-//! pipes; what they predict for ringsum, and how close it comes.
+//! pipes, and of the files of a tree; what they predict for ringsum, and how close it comes.
+
+mod model;
+mod tree;
 
 use std::fs::File;
 use std::io;
@@ -13,18 +16,16 @@ use blockring::{
     CacheMode, Config, EngineKind, HugePages, Order, Plan, RunOptions, Source, Tuning,
 };
 
+use self::tree::Tree;
 use super::pipe_ends::write_all;
 use super::reading::{self, Until};
 use super::target::{BYTES_MIN, Target, Workload};
 use super::{fio, pipe};
 use crate::cli::args::LimitsArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
-use crate::model::comparison::SAMPLES_MIN;
 use crate::model::environment::{self, available_bytes, fits_into_memory};
-use crate::model::prediction::{Prediction, in_turn};
-use crate::model::summary::Summary;
-use crate::model::units::{show_scaled, show_size};
-use crate::runner::{Cache, Cost, GroupPlan, ROUNDS, Session, Stopwatch, interrupt, together};
+use crate::model::units::show_size;
+use crate::runner::{Cache, Cost, GroupPlan, ROUNDS, Stopwatch, interrupt, together};
 
 /// Blocks and depths that were best, or nearly so, on the machines measured so far.
 const SHAPES: [(u32, u32); 5] =
@@ -43,6 +44,7 @@ const COPYING: &str = "copying out of the page cache";
 const TOGETHER: &str = "reading and hashing";
 const PIPE: &str = "through a pipe";
 const HASHED: &str = "BLAKE3";
+const HASHED_CACHED: &str = "BLAKE3, in a cache";
 const COPIED: &str = "copied";
 const MAPPED: &str = "mapped";
 const COLD: &str = "ringsum, cold";
@@ -53,23 +55,38 @@ const PIPE_ALONE: &str = "write and read";
 const PIPE_HASHED: &str = "ringsum";
 const LOOP: &str = "the loop itself";
 
+/// What to measure.
+struct Limits<'a> {
+    args: &'a LimitsArgs,
+    tree: Option<Tree>,
+}
+
 pub(crate) fn run(args: &LimitsArgs) -> anyhow::Result<bool> {
     if args.read_max < BYTES_MIN {
         bail!("--read-max is at least {}", show_size(BYTES_MIN));
     }
-    Workload { name: "limits", plan, conclude }.run(args, &args.target, &args.run)
+    let tree = args.tree.as_deref().map(Tree::new).transpose()?;
+    let limits = Limits { args, tree };
+    Workload { name: "limits", plan, conclude: model::conclude }.run(
+        &limits,
+        &args.target,
+        &args.run,
+    )
 }
 
-fn plan<'a>(args: &'a LimitsArgs, target: &'a Target) -> Vec<GroupPlan<'a>> {
+fn plan<'a>(limits: &'a Limits<'_>, target: &'a Target) -> Vec<GroupPlan<'a>> {
+    let args = limits.args;
     let (smoke, bytes) = (args.run.smoke, target.len().min(args.read_max));
-    vec![
+    let mut groups = vec![
         reading_group(target, bytes),
         hashing_group(smoke),
         copying_group(target, bytes, smoke),
         together_group(target, bytes),
         pipe_group(bytes, smoke),
         loop_group(target, smoke),
-    ]
+    ];
+    groups.extend(limits.tree.iter().flat_map(Tree::groups));
+    groups
 }
 
 fn shape_name((block_bytes, depth): (u32, u32)) -> String {
@@ -154,28 +171,29 @@ fn threads_case(threads: u32, method: &str) -> Case {
 }
 
 fn hashing_group(smoke: bool) -> GroupPlan<'static> {
-    let about =
-        "The rate at which BLAKE3 hashes blocks of 512 KiB in memory, by the number of threads.";
+    let about = "The rate at which BLAKE3 hashes blocks of 256 KiB by the number of threads: from memory, as \
+                 they come from a device, and from a cache of the processor, as they come from a copy.";
     let mut plan = by_threads(HASHING, about, None);
     // More than the caches of a processor hold, on each thread.
     let (bytes, time_ms) = if smoke { (1 << 20, 5) } else { (128 << 20, 400) };
-    for threads in thread_counts() {
-        let hash = move || hash(threads, bytes, Duration::from_millis(time_ms));
-        plan.add(threads_case(threads, HASHED), Cache::Any, Cost::memory(0.8), hash);
+    for (name, bytes) in [(HASHED, bytes), (HASHED_CACHED, COPIED_BYTES)] {
+        for threads in thread_counts() {
+            let hash = move || hash(threads, bytes, Duration::from_millis(time_ms));
+            plan.add(threads_case(threads, name), Cache::Any, Cost::memory(0.8), hash);
+        }
     }
     plan
 }
 
 fn hash(threads: u32, bytes: usize, time: Duration) -> Result<Sample, Missing> {
-    const BLOCK_BYTES: usize = 512 << 10;
     // A quarter of the available memory, at most.
     let most = available_bytes() / 4 / u64::from(threads);
-    let bytes = bytes.min(usize::try_from(most).unwrap_or(usize::MAX)).max(BLOCK_BYTES);
+    let bytes = bytes.min(usize::try_from(most).unwrap_or(usize::MAX)).max(COPIED_BYTES);
     // Not zeros: pages with the same content may be merged.
     let prepare = |_| Ok((0..bytes).map(|i| (i >> 12) as u8 ^ i as u8).collect::<Vec<u8>>());
     let (blocks, sample) = together(0..threads, prepare, |memory, start| {
         let mut blocks = 0;
-        for block in memory.chunks_exact(BLOCK_BYTES).cycle() {
+        for block in memory.chunks_exact(COPIED_BYTES).cycle() {
             std::hint::black_box(blake3::hash(block));
             blocks += 1;
             if start.elapsed() >= time {
@@ -185,25 +203,32 @@ fn hash(threads: u32, bytes: usize, time: Duration) -> Result<Sample, Missing> {
         Ok(blocks)
     })?;
     let operations: u64 = blocks.into_iter().sum();
-    Ok(Sample { bytes: operations * BLOCK_BYTES as u64, operations, ..sample })
+    Ok(Sample { bytes: operations * COPIED_BYTES as u64, operations, ..sample })
 }
+
+/// Bytes that `ringsum` copies out of the page cache or a pipe and then hashes.
+const COPIED_BYTES: usize = 256 << 10;
 
 /// Shortest sample of copying, in seconds: starting threads takes some 0.1 ms.
 const COPYING_S_MIN: f64 = 0.2;
 
 fn copying_group(target: &Target, bytes: u64, smoke: bool) -> GroupPlan<'_> {
-    let about = "The rate at which blocks of 256 KiB come out of the page cache, copied (pread) or mapped, with \
-                 a byte of each page read, by the number of threads.";
+    let about = "The rate at which blocks come out of the page cache, copied (pread, 256 KiB) or mapped (4 MiB), \
+                 with a byte of each cache line read, by the number of threads.";
     let mut plan = by_threads(COPYING, about, Some(target));
     let bytes = bytes.min(if smoke { 1 << 20 } else { 256 << 20 });
     for (name, engine) in [(COPIED, EngineKind::Pread), (MAPPED, EngineKind::Mmap)] {
         for threads in thread_counts() {
             let case = threads_case(threads, name).with("cache state", "warm");
-            let config = reading::config(None, CacheMode::Buffered, 256 << 10, 1);
-            let config = config.with(|config| config.io.workers = Some(threads - 1));
-            // A mapping has no cost before its pages are touched.
+            let config = reading::config(None, CacheMode::Buffered, 0, 1);
+            let config = config.with(|config| {
+                // What ringsum uses.
+                config.io.block_bytes = None;
+                config.io.workers = Some(threads - 1);
+            });
+            // A mapping has no cost before its pages are touched, and a copy may have to be fetched.
             let touch = |block: &[u8]| {
-                block.iter().step_by(4096).for_each(|byte| _ = std::hint::black_box(*byte));
+                block.iter().step_by(64).for_each(|byte| _ = std::hint::black_box(*byte));
             };
             let run = RunOptions::default();
             let until = Until::bytes(bytes);
@@ -344,170 +369,9 @@ fn loop_group(target: &Target, smoke: bool) -> GroupPlan<'_> {
     plan
 }
 
-/// The best rates of parts of the work, in bytes per second.
-struct Rates {
-    /// Of the best shape.
-    read: Option<(String, f64)>,
-    /// Processor time of reading, in seconds per byte.
-    read_cpu_s: f64,
-    /// On all processors.
-    hash: Option<f64>,
-    copy: Option<f64>,
-    map: Option<f64>,
-    pipe: Option<f64>,
-}
-
-impl Rates {
-    fn of(session: &Session<'_>) -> Rates {
-        let all = *thread_counts().last().unwrap_or(&1);
-        let of = |group: &str, case: &str| sustained(session.group(group)?, case);
-        let reading = session.group(READING);
-        let ours =
-            reading.into_iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
-        let ours = ours.filter(|(_, case)| case.name.starts_with("ours"));
-        let rates = ours.filter_map(|(group, case)| Some((case, sustained(group, &case.name)?)));
-        let best = rates.max_by(|a, b| a.1.total_cmp(&b.1));
-        let cpu_s = |case: &Case| case.median_of(|it| Some(it.cpu_s? / it.bytes.max(1) as f64));
-        Rates {
-            read: best.map(|(case, rate)| (case.name.clone(), rate)),
-            read_cpu_s: best.and_then(|(case, _)| cpu_s(case)).unwrap_or(0.0),
-            hash: of(HASHING, &threads_name(all, HASHED)),
-            copy: of(COPYING, &threads_name(all, COPIED)),
-            map: of(COPYING, &threads_name(all, MAPPED)),
-            pipe: of(PIPE, PIPE_ALONE),
-        }
-    }
-
-    /// The rates that bound each case of ringsum.
-    fn terms(&self, case: &str) -> Option<Vec<(&'static str, f64)>> {
-        let cores = f64::from(environment::processors());
-        let hash = self.hash?;
-        Some(match case {
-            COLD => vec![
-                ("reading", self.read.as_ref()?.1),
-                ("hashing", hash),
-                // All of them hash, and reading takes processor time from them.
-                (
-                    "reading and hashing on the same processors",
-                    in_turn(cores / self.read_cpu_s, hash),
-                ),
-            ],
-            WARM_COPY => vec![("copying and hashing each byte", in_turn(self.copy?, hash))],
-            WARM_MAPPING => vec![("faults of a mapping and hashing", in_turn(self.map?, hash))],
-            _ => vec![
-                ("the pipe", self.pipe?),
-                ("the pipe's two ends and hashing on the same processors", {
-                    in_turn(self.pipe? * cores / 2.0, hash)
-                }),
-            ],
-        })
-    }
-}
-
-/// The rate that the best tenth of the samples of a case reach.
-fn sustained(group: &Group, case: &str) -> Option<f64> {
-    Summary::sustained(&group.values(group.case(case)?))
-}
-
-fn conclude(_args: &LimitsArgs, session: &mut Session<'_>) {
-    let rates = Rates::of(session);
-    let pages = |(pages, _): &(&'static str, HugePages)| {
-        session.median(READING, &fio_case("fio", pages)).map(|fio| (*pages, fio))
-    };
-    // Reserved huge pages, if there are any: they do not slow the device down.
-    let fio = FIO_PAGES.iter().rev().find_map(pages);
-    let numbers = [
-        ("read_bytes_per_s", rates.read.as_ref().map(|(_, rate)| *rate)),
-        ("hash_bytes_per_s", rates.hash),
-        ("hash_1_thread_bytes_per_s", session.median(HASHING, &threads_name(1, HASHED))),
-        ("copy_bytes_per_s", rates.copy),
-        ("map_bytes_per_s", rates.map),
-        ("pipe_bytes_per_s", rates.pipe),
-        ("ringsum_cold_bytes_per_s", session.median(TOGETHER, COLD)),
-        ("ringsum_warm_bytes_per_s", session.median(TOGETHER, WARM)),
-        ("fio_bytes_per_s", fio.map(|(_, fio)| fio)),
-        ("loop_ns_per_block", session.median(LOOP, "any order")),
-    ];
-    for (name, value) in numbers {
-        if let Some(value) = value {
-            session.result(name, value);
-        }
-    }
-    let mut is_enough = true;
-    for (group, case) in
-        [(TOGETHER, COLD), (TOGETHER, WARM_COPY), (TOGETHER, WARM_MAPPING), (PIPE, PIPE_HASHED)]
-    {
-        let count =
-            session.group(group).and_then(|group| Some(group.values(group.case(case)?).len()));
-        let measured = session.median(group, case).zip(rates.terms(case));
-        is_enough &= count.is_none_or(|count| count == 0 || count >= SAMPLES_MIN);
-        if let Some((measured_bytes_per_s, terms)) = measured.filter(|_| is_enough) {
-            let terms = terms.into_iter().map(|(name, rate)| (name.to_owned(), rate)).collect();
-            let name = if group == PIPE { "ringsum, from a pipe" } else { case }.to_owned();
-            session.run.predictions.push(Prediction { name, measured_bytes_per_s, terms });
-        }
-    }
-    if !is_enough {
-        session.run.predictions.clear();
-        session
-            .conclude(format!("too few samples for conclusions: they need {SAMPLES_MIN} rounds"));
-        return;
-    }
-    for prediction in session.run.predictions.clone() {
-        session.conclude(prediction.show());
-    }
-    if let Some(ratio) = session.compare(TOGETHER, WARM_COPY, WARM_MAPPING) {
-        session.conclude(format!("warm, compared with a copy, a mapping {}", ratio.in_words()));
-    }
-    if let Some((shape, read)) = &rates.read {
-        let hash = rates.hash.map_or(String::new(), |hash| {
-            format!(", hashing on all processors {}B/s", show_scaled(hash))
-        });
-        session.conclude(format!(
-            "the limits: reading {}B/s ({shape}){hash} (the rate that the best tenth of the samples reach)",
-            show_scaled(*read)
-        ));
-    }
-    if let Some((pages, fio)) = fio
-        && let Some(ratio) =
-            session.compare(READING, &fio_case("ours", pages), &fio_case("fio", pages))
-    {
-        let shape = shape_name(FIO_SHAPE);
-        session.conclude(format!(
-            "with the same settings ({shape}, {pages}) fio reads {}B/s and {}",
-            show_scaled(fio),
-            ratio.in_words()
-        ));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_same_processors_do_adds_up() {
-        let cores = f64::from(environment::processors());
-        let rates = Rates {
-            read: Some(("512K x 16".to_owned(), 4e9)),
-            read_cpu_s: cores / 1e10,
-            hash: Some(1e10),
-            copy: Some(1e10),
-            map: Some(4e10),
-            pipe: Some(2e9),
-        };
-        let lowest = |case| {
-            let terms = rates.terms(case).unwrap().into_iter();
-            terms.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
-        };
-        assert_eq!(lowest(COLD), ("reading", 4e9));
-        assert_eq!(lowest(WARM_COPY).1.round(), 5e9);
-        assert_eq!(lowest(WARM_MAPPING).1.round(), 8e9);
-        assert!(lowest(PIPE_HASHED).1 <= 2e9);
-        let busy = Rates { read_cpu_s: cores / 2e9, ..rates };
-        let terms = busy.terms(COLD).unwrap();
-        assert!(terms[2].1 < 2e9 && terms[2].0.contains("same processors"), "{terms:?}");
-    }
 
     #[test]
     fn threads_go_up_in_powers_of_two() {

@@ -2,9 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::runner::process::Pipeline;
+use anyhow::{Context, bail};
+
+use crate::runner::process::{self, Pipeline};
 
 /// One command.
 #[derive(Debug, Clone)]
@@ -105,6 +107,22 @@ impl Peer {
     fn printing(self, digest: (&'static str, Output)) -> Peer {
         Peer { digest: Some(digest), pipeline: self.pipeline.capturing(), ..self }
     }
+}
+
+/// The explicit `ringsum`; otherwise the one beside this program, or in `PATH`.
+pub(crate) fn find_ringsum(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = wanted {
+        return match path.is_file() {
+            true => Ok(path.to_owned()),
+            false => bail!("{}: no such program", path.display()),
+        };
+    }
+    let neighbor = std::env::current_exe().ok().map(|path| path.with_file_name("ringsum"));
+    let found = neighbor.filter(|path| path.is_file()).or_else(|| process::find("ringsum"));
+    found.context(
+        "ringsum is neither in the folder of ringbench nor in PATH: build it (cargo build --release), or use \
+         --ringsum PROGRAM",
+    )
 }
 
 /// Commands that hash, or only read, one file.

@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 
 use crate::cli::args::PoolArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample, latencies};
-use crate::model::units::{show_scaled, show_size};
+use crate::model::units::show_size;
 use crate::runner::scratch::Scratch;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Session, interrupt, together};
 
@@ -400,13 +400,10 @@ impl<'a> Worker<'a> {
 
 fn conclude(session: &mut Session<'_>) {
     for (group, key) in [(REQUESTS, "requests_per_s"), (DIRECT_READS, "direct_reads_per_s")] {
-        if let Some((best, rate)) = session.best(group) {
+        let best = session.group(group).and_then(|it| Some((it.best()?.1, it.best_in_words()?)));
+        if let Some((rate, words)) = best {
             session.result(key, rate);
-            let rate = show_scaled(rate);
-            session.conclude(format!(
-                "{group}: the highest median is {}/s, of {best}",
-                rate.trim_end()
-            ));
+            session.conclude(format!("{group}: {words}"));
         }
     }
     if let Some(fsync) = session.median(WRITES, "fsync") {

@@ -7,7 +7,7 @@ use super::reading::{self, Blocks, Until};
 use super::target::{Target, Workload};
 use crate::cli::args::RandomArgs;
 use crate::model::case::{Case, Chart, Group, Metric};
-use crate::model::units::{show_scaled, show_size};
+use crate::model::units::show_size;
 use crate::runner::{Cost, GroupPlan, Rounds, Session};
 
 const ROUNDS: Rounds = Rounds { min: 3, max: 5 };
@@ -135,14 +135,9 @@ fn conclude(args: &RandomArgs, session: &mut Session<'_>) {
     let few = args.depths.iter().copied().filter(|depth| *depth <= LATENCY_DEPTH_MAX);
     let depth = few.max().unwrap_or(args.depths[0]).to_string();
     for group in session.run.groups.clone() {
-        if let Some((best, rate)) = group.best() {
+        if let Some(((_, rate), words)) = group.best().zip(group.best_in_words()) {
             session.result(&format!("{} operations per s", group.name), rate);
-            let (name, rate) = (&group.name, show_scaled(rate));
-            session.conclude(format!(
-                "{name}: the highest median is {}/s, of {}",
-                rate.trim(),
-                best.name
-            ));
+            session.conclude(format!("{}: {words}", group.name));
         }
         let mut latencies = Group {
             name: format!("{}: latencies at depth {depth}", group.name),

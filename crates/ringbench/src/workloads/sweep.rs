@@ -12,7 +12,7 @@ use super::reading::{self, MEMORY_BYTES_MAX, Until};
 use super::target::{Target, Workload};
 use crate::cli::args::SweepArgs;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
-use crate::model::units::{show_scaled, show_size};
+use crate::model::units::show_size;
 use crate::runner::{Cost, GroupPlan, Rounds, Session};
 
 const ROUNDS: Rounds = Rounds::fixed(3);
@@ -220,12 +220,12 @@ fn in_flight(trace: impl Read) -> anyhow::Result<Vec<(f64, u32)>> {
 fn conclude(_args: &SweepArgs, session: &mut Session<'_>) {
     let heats = session.run.groups.iter().filter(|group| matches!(group.chart, Chart::Heat { .. }));
     let best = heats.filter_map(|group| {
-        let (case, rate) = group.best()?;
-        Some((format!("{}, {}", group.name, case.name), rate))
+        let words = format!("{}: {}", group.name, group.best_in_words()?);
+        Some((words, group.best()?.1))
     });
-    if let Some((name, rate)) = best.max_by(|a, b| a.1.total_cmp(&b.1)) {
+    if let Some((words, rate)) = best.max_by(|a, b| a.1.total_cmp(&b.1)) {
         session.result("best_bytes_per_s", rate);
-        session.conclude(format!("the highest median is {}B/s, of {name}", show_scaled(rate)));
+        session.conclude(words);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::plot::WIDTH_PX;
 use crate::model::case::Metric;
 use crate::model::units::show_seconds;
 
@@ -81,9 +80,8 @@ impl Axis {
     /// measured usually grow by a factor, so that this is a logarithmic scale.
     pub(super) fn of_values(name: &str, values: &[String]) -> Axis {
         let ticks = values.iter().enumerate().map(|(i, value)| (i as f64, shorten(value)));
-        let ticks = apart(ticks.collect(), f64::from(WIDTH_PX) / values.len().max(1) as f64);
         let range = -0.5..values.len().max(1) as f64 - 0.5;
-        Axis { range, ticks, ..Axis::new(name, false) }
+        Axis { range, ticks: ticks.collect(), ..Axis::new(name, false) }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
@@ -93,6 +91,11 @@ impl Axis {
     /// The place of a number, from 0 to 1 on the axis.
     pub(super) fn part(&self, value: f64) -> f64 {
         (self.at(value) - self.range.start) / (self.range.end - self.range.start)
+    }
+
+    /// The ticks whose labels do not overlap on an axis of so many pixels.
+    pub(super) fn ticks_within(&self, px: i32) -> Vec<(f64, String)> {
+        apart(self.ticks.clone(), f64::from(px) / (self.range.end - self.range.start))
     }
 
     /// Three ticks, which fit side by side on a phone, with their places from 0 to 1.
@@ -142,11 +145,16 @@ fn shorten(name: &str) -> String {
     }
 }
 
+/// The width of a label, estimated.
+pub(super) fn text_px(text: &str) -> f64 {
+    text.chars().count() as f64 * CHAR_PX
+}
+
 /// Leaves out ticks that would overlap their neighbours, but never the last one.
 fn apart(ticks: Vec<(f64, String)>, px_per_position: f64) -> Vec<(f64, String)> {
     let mut kept: Vec<(f64, String)> = Vec::new();
     for tick in ticks.into_iter().rev() {
-        let half = |text: &str| text.chars().count() as f64 * CHAR_PX / 2.0;
+        let half = |text: &str| text_px(text) / 2.0;
         let fits = kept.last().is_none_or(|(at, text)| {
             (at - tick.0) * px_per_position > half(text) + half(&tick.1) + 8.0
         });
@@ -193,7 +201,8 @@ mod tests {
     fn ticks_do_not_overlap() {
         let values: Vec<String> = (0..40).map(|i| (1000 + i * 100).to_string()).collect();
         let axis = Axis::of_values("n", &values);
-        assert!(axis.ticks.len() < 30, "{:?}", axis.ticks);
-        assert_eq!(axis.ticks.last().unwrap().1, "4900");
+        let (wide, narrow) = (axis.ticks_within(770), axis.ticks_within(250));
+        assert!(wide.len() < 30 && narrow.len() < 10, "{wide:?}, {narrow:?}");
+        assert_eq!((&wide.last().unwrap().1[..], &narrow.last().unwrap().1[..]), ("4900", "4900"));
     }
 }

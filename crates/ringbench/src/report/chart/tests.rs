@@ -122,7 +122,7 @@ fn a_line_has_the_cases_with_one_value() {
     let cases = [("4", "a", 0.5), ("2", "a", 0.7), ("1", "a", 1.0), ("1", "b", 1.0)];
     let cases = cases.map(|(depth, engine, seconds)| at(depth, engine, seconds));
     let svg = one(&group(chart, cases.to_vec()));
-    assert_eq!(svg.matches("<polyline").count(), 2);
+    assert_eq!(svg.matches("<polyline").count(), 4, "two lines, wide and narrow");
     assert_eq!(texts(&svg)[svg.matches("<text").count()..], ["a", "b"]);
     assert!(svg.contains("#1f7fc4") && svg.contains("#d26a13"), "{svg}");
 }

@@ -29,40 +29,41 @@ Usage: ringsum [OPTIONS] [FILE]...      (without FILE: standard input)
       --files-from FILE     hash the files that FILE names (-0: ended by NUL)
   -c, --check               check the digests in the FILEs
       --quiet               with -c, do not print OK
-      --status              with -c, print nothing; the exit status tells
+      --status              with -c, print no verdicts; the exit status tells
       --ignore-missing      with -c, skip files that do not exist
-      --report-unlisted DIR with -c, report files in DIR that are not listed
+      --report-unlisted DIR with -c, report new and renamed files in DIR
       --tag                 BSD-style lines: BLAKE3 (FILE) = HASH
       --json                one JSON object per line
   -z, --zero                end lines with NUL, and do not escape names
   -o, --output FILE         write digests to FILE
-  -p, --pass-through        copy the input to standard output as well
+  -p, --pass-through        copy input to stdout; its digest to stderr, or -o
       --tee FILE            copy the input to FILE as well
       --index FILE          keep digests, and read only what changed
-      --limit-rate BYTES    read at most BYTES per second: 50M
+      --limit-rate BYTES    read at most BYTES per second: 50M (M = 1024 K)
       --memory SIZE         use at most SIZE of memory: 64M
       --io KEY=VALUE,...    how to read; `--io help` lists the keys
-      --explain             how each input is read, and why
-      --stats               what the time was spent on
+      --explain             how each input is read, and why (is it slow?)
+      --stats               what the time was spent on, and the bottleneck
   -h, --help                this summary; --help describes all options
   -V, --version
 
 Examples:
   ringsum -r photos > photos.b3                    hash a tree
   ringsum -c --quiet photos.b3                     check it
-  ringsum -c --report-unlisted photos photos.b3    and find what was added
+  ringsum -c --quiet --report-unlisted photos photos.b3  and find what is new
   curl -L URL | ringsum -p -o image.b3 > image.iso hash while storing
   ringsum -a sha256,md5 --limit-rate 50M image.iso two digests, one slow read
+  ringsum --generate man|complete-bash|complete-zsh|complete-fish > FILE
 ";
 
 /// The end of `--help`.
 pub(super) const AFTER_HELP: &str = "\
 Also accepted: --seek SEEK (first output byte of BLAKE3), --retry-changed N (read files that \
-change while they are read up to N times more, after 250 ms, 500 ms, ... up to 8 s), --strict and --lenient (malformed lines \
+change while they are read up to N times more, after 250 ms, 500 ms, ... up to 8 s), --strict and \
+--lenient (malformed lines \
 fail a check, as by default, or do not), -w/--warn (report every malformed line), --allow-special \
-(read devices, FIFOs and sockets that a list names or that stand beside -r), --trace FILE (all \
-events, for ui.perfetto.dev), --generate man|complete-bash|complete-zsh|complete-fish; and, without \
-effect, -b/--binary, -t/--text, --no-mmap.
+(read devices, FIFOs and sockets that are named in a list, or given as arguments with -r), --trace FILE (all \
+events, for ui.perfetto.dev), --generate man|complete-bash|complete-zsh|complete-fish, --no-mmap (never map a file); and, without effect, -b/--binary and -t/--text.
 
 SIZE and BYTES accept the suffixes k, K or KiB (1024), kB or KB (1000), and so on for M, G and T.
 

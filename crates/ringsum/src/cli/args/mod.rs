@@ -95,7 +95,7 @@ pub(crate) struct Args {
     #[arg(long, overrides_with_all = ["status", "warn"], help_heading = CHECKING)]
     pub(crate) quiet: bool,
 
-    /// With --check, print nothing; the exit status tells the result
+    /// With --check, print no verdicts; the exit status tells the result
     #[arg(long, overrides_with_all = ["quiet", "warn"], help_heading = CHECKING)]
     pub(crate) status: bool,
 

@@ -220,10 +220,11 @@ impl Report<'_> {
             line("latency", format!("average {avg}, {}", quantiles.join(", ")));
         }
         line("in flight", in_flight(stats));
+        let of_all = if *threads == 1 { "" } else { ", of all threads together" };
         line(
             "wait times",
             format!(
-                "{} for reads, {} for the consumer, {} for the rate limit",
+                "{} for reads, {} for the consumer, {} for the rate limit{of_all}",
                 time(stats.device_wait),
                 time(stats.consumer_wait),
                 time(stats.limit_wait),
