@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,12 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for part in parts {
             let fd = parent.as_ref().map_or(self.base.as_fd(), AsFd::as_fd);
-            parent = Some(rustix::fs::openat(fd, OsStr::from_bytes(part), flags, Mode::empty())?);
+            let part = OsStr::from_bytes(part);
+            parent = Some(match rustix::fs::openat(fd, part, flags, Mode::empty()) {
+                // Of a link in place of a directory `openat2` says ELOOP: it must not pass for a missing file.
+                Err(Errno::NOTDIR) if is_link(fd, part) => return Err(Errno::LOOP.into()),
+                opened => opened?,
+            });
         }
         Ok((parent, OsStr::from_bytes(last)))
     }
@@ -124,5 +129,37 @@ impl Tree {
             };
         }
         Ok((fd, last))
+    }
+}
+
+fn is_link(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
+    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn without_openat2_the_errors_are_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("directory")).unwrap();
+        std::fs::write(folder.path().join("directory/file"), "content").unwrap();
+        symlink("directory", folder.path().join("link")).unwrap();
+        let tree = Tree::open(folder.path()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let names =
+            ["directory/file", "link/file", "directory/file/x", "none/file", "directory/none"];
+        for name in names {
+            let code =
+                |opened: io::Result<File>| opened.err().and_then(|error| error.raw_os_error());
+            let with = code(tree.open_at(name.as_bytes(), flags, Mode::empty()));
+            let without = code(tree.open_by_parts(OsStr::new(name), flags, Mode::empty()));
+            assert_eq!(with, without, "{name}");
+            assert_eq!(with.is_none(), name == "directory/file", "{name}");
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 mod crash;
 mod devices;
-#[path = "../../../ringsum/tests/faults/fuse.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod fuse;
 mod in_order;

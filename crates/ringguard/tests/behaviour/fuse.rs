@@ -1,0 +1,1 @@
+../../../ringsum/tests/faults/fuse.rs
