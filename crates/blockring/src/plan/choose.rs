@@ -69,7 +69,7 @@ pub(crate) enum ReadAhead {
     Default,
     /// The file is read sequentially, and once.
     Sequential,
-    /// Only what is asked for is read.
+    /// Only the bytes of each read.
     Off,
 }
 

@@ -19,8 +19,8 @@ struct Entry {
 }
 
 /// Bits for the number of pages of a window: up to 64 MiB and a page, of at least 4 KiB each. The other
-/// 48 bits hold the number of the first page, of which the largest address space (57 bits, pages of
-/// 4 KiB) needs 45.
+/// 48 bits hold the number of the first page: the largest address space (57 bits, pages of 4 KiB) has
+/// 2^45.
 const PAGES_BITS: u32 = 16;
 
 static WINDOWS: [Entry; WINDOWS_MAX] =
