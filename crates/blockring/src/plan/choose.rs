@@ -100,10 +100,7 @@ impl RingPlan {
             start: Start::AtOnce,
             align: 1,
             order,
-            read_ahead: match is_tight(config) {
-                true => ReadAhead::Off,
-                false => ReadAhead::Default,
-            },
+            read_ahead: ReadAhead::Default,
             pool_threads: 1,
             consume: Consume::default(),
             wait: config.io.wait,
@@ -258,7 +255,7 @@ pub(super) fn decide(
 }
 
 /// Whether memory is limited so much that reading ahead does not fit.
-fn is_tight(config: &Config) -> bool {
+pub(super) fn is_tight(config: &Config) -> bool {
     config.memory.limit_bytes.is_some_and(|bytes| bytes < READ_AHEAD_BYTES_MIN)
 }
 

@@ -1,8 +1,8 @@
 //! How to read a stream: one read after another, by one thread at a time.
 
 use super::choose::{
-    Choice, EXPLICIT, QUEUE_SLOTS, RingPlan, Start, consumer_threads, limited_block_bytes, size,
-    uses_queue,
+    Choice, EXPLICIT, QUEUE_SLOTS, ReadAhead, RingPlan, Start, consumer_threads, is_tight,
+    limited_block_bytes, size, uses_queue,
 };
 use super::shape::NO_ROOM;
 use crate::config::{BLOCK_BYTES_MAX, CacheMode, Config, EngineKind, Order, WORKERS_MAX};
@@ -97,6 +97,7 @@ pub(super) fn decide_stream(
         workers,
         worker_slots: slots,
         start,
+        read_ahead: if is_tight(config) { ReadAhead::Off } else { ReadAhead::Default },
         consume: io.consume,
         huge_pages: config.memory.huge_pages,
         is_bounded: config.memory.limit_bytes.is_some(),
@@ -176,6 +177,16 @@ mod tests {
     fn decide(cores: u32, config: &Config, order: Order) -> (RingPlan, Vec<Choice>) {
         let pipe = Some(PipeSize { was: 64 << 10, is: 1 << 20 });
         decide_stream(&StreamFacts { what: "a pipe", why: "so", pipe, cores }, config, (order, 0))
+    }
+
+    #[test]
+    fn with_little_memory_nothing_is_read_ahead() {
+        for (limit_bytes, expected) in
+            [(None, ReadAhead::Default), (Some(15 << 20), ReadAhead::Off)]
+        {
+            let config = Config::default().with(|config| config.memory.limit_bytes = limit_bytes);
+            assert_eq!(decide(2, &config, Order::AnyOrder).0.read_ahead, expected);
+        }
     }
 
     #[test]
