@@ -1,4 +1,4 @@
-"""A cluster that encrypts, and that nobody without a certificate of its authority can reach."""
+"""A cluster that encrypts, and refuses clients without a certificate of its authority."""
 
 import subprocess
 import sys
