@@ -208,6 +208,8 @@ class _Driver:
         )
         if len(replies) != len(good):
             replies = {}
+        # (Replies that were lost meanwhile have been computed again by now.)
+        self._take_starts()
         now = time.monotonic()
         for future in batch:
             number = self.numbers.pop(future.key, None)
