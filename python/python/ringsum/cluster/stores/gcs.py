@@ -37,7 +37,7 @@ class GcsStore(AsyncStore):
         url = self.fs.url("/".join(_split(target.name)))
         headers = {"Range": f"bytes={start}-{end - 1}"}
         try:
-            _, data = await self.fs._call(
+            found, data = await self.fs._call(
                 "GET", url, headers=headers, ifGenerationMatch=target.version.value
             )
         except FileNotFoundError as error:
@@ -46,6 +46,10 @@ class GcsStore(AsyncStore):
             if str(getattr(error, "code", "")) == "412":
                 raise ChangedError("the store has another generation of it by now") from error
             raise
+        # A server that does not know the condition ignores it: emulators do.
+        generation = found.get("X-Goog-Generation", target.version.value)
+        if generation != target.version.value:
+            raise ChangedError(f"its version was {target.version} and is generation:{generation}")
         if len(data) != end - start:
             raise OSError(f"the store returned {len(data)} of {end - start} bytes")
         return bytes(data)
