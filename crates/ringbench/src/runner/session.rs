@@ -170,11 +170,11 @@ impl<'a> Session<'a> {
         let round_s: f64 = plan.live().map(|case| case.sample_s()).sum();
         let group_ms = to_ms(round_s * f64::from(self.times_max(&plan)));
         let end_ms = self.progress.position() + group_ms;
-        let mut group = plan.group;
+        let mut group = plan.group.clone();
         group.cases = plan.cases.iter().map(|plan| plan.case.clone()).collect();
         let place = self.run.groups.len();
         self.run.groups.push(group.clone());
-        let mut live = Live::new(&mut plan.cases, &plan.paths, self.start, self.dropping);
+        let mut live = Live::new(&mut plan, self.start, self.dropping);
         let ended =
             schedule::carry_out(&mut group, &schedule, &mut live, &mut |group, step| match step {
                 Step::Starts { case, round, warms_up } => {
