@@ -226,11 +226,6 @@ impl<'a> Session<'a> {
         self.run.state == RunState::Running && !interrupt::is_interrupted()
     }
 
-    /// Gathers the facts of the targets, once they exist.
-    pub(crate) fn describe_targets(&mut self, targets: &[PathBuf]) {
-        self.run.environment = Environment::capture(targets);
-    }
-
     pub(crate) fn drop_pages(&self, paths: &[PathBuf]) -> anyhow::Result<()> {
         self.dropping.drop_pages(paths)
     }
@@ -251,13 +246,6 @@ impl<'a> Session<'a> {
     /// The name and the median of the best case of a group.
     pub(crate) fn best(&self, group: &str) -> Option<(String, f64)> {
         self.group(group)?.best().map(|(case, median)| (case.name.clone(), median))
-    }
-
-    /// Adds a group that is derived from others.
-    pub(crate) fn add(&mut self, group: Group) {
-        if !group.cases.is_empty() {
-            self.run.groups.push(group);
-        }
     }
 
     /// Adds a number to the results, under its name in words that are joined; the unit stands last.
