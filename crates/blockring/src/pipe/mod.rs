@@ -54,7 +54,7 @@ fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Waits until `fd` is ready for `events`.
-fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
     match poll(&mut [PollFd::from_borrowed_fd(fd, events)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
