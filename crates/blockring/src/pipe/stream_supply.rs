@@ -7,8 +7,8 @@
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -116,10 +116,6 @@ impl<'t> StreamSupply<'t> {
             needs_help: AtomicBool::new(false),
             stop,
         }
-    }
-
-    fn reader(&self) -> MutexGuard<'_, SharedReader<'t>> {
-        lock(&self.reader)
     }
 
     fn is_stopped(&self) -> bool {
@@ -239,7 +235,7 @@ impl SharedReader<'_> {
 
 impl Supply for StreamSupply<'_> {
     fn claim(&self, slot: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
-        let mut reader = self.reader();
+        let mut reader = lock(&self.reader);
         if reader.is_over || self.is_stopped() {
             return Ok(None);
         }
