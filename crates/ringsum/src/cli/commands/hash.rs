@@ -53,7 +53,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         };
         let printed = match session.hash_with_retries(path) {
             Ok(hashed) => {
-                session.count_inputs(1, false);
+                session.totals.count_inputs(1, false);
                 session.print_hash(name, &hashed)
             }
             Err(failure) => {
@@ -121,7 +121,7 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
             }
         })
     })?;
-    session.count_from_index(from_index.into_inner(), from_index_bytes.into_inner());
+    session.totals.count_from_index(from_index.into_inner(), from_index_bytes.into_inner());
     let reporter = reporter.into_inner().unwrap_or_else(PoisonError::into_inner);
     let status = reporter.finish();
     session.finish()?;
@@ -174,7 +174,7 @@ pub(super) fn hash_in_parallel<T: Send>(
         separate_bytes_min: resumes.map_or(u64::MAX, ResumeStore::file_bytes_min),
         retry_after: (session.args.retry_changed > 0).then_some(&retry_after),
         on_plan: &|plan| session.explain_device(plan),
-        on_finished: &|plan| session.add_device(plan),
+        on_finished: &|plan| session.totals.add_device(plan),
         progress: &progress,
     };
     let flush = || {
@@ -196,7 +196,7 @@ pub(super) fn hash_in_parallel<T: Send>(
     if let Some(resumes) = resumes {
         resumes.finish(INTERRUPTED_WAIT);
     }
-    session.count_inputs(files.into_inner(), session.supports_sharing());
+    session.totals.count_inputs(files.into_inner(), session.supports_sharing());
     result
 }
 
