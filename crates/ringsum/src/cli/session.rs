@@ -84,10 +84,8 @@ impl<'a> Session<'a> {
             None if args.keyed => Mode::Keyed(inputs.key()?),
             None => Mode::Hash,
         };
-        let trace = match &args.trace {
-            Some(path) => Some(create_trace(path).map_err(|error| trace_failed(path, &error))?),
-            None => None,
-        };
+        let create = |path| create_trace(path).map_err(|error| trace_failed(path, &error));
+        let trace = args.trace.as_deref().map(create).transpose()?;
         // Last, because it truncates a file.
         let output = Output::new(destination(args))?;
         Ok(Session {

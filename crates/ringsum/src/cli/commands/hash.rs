@@ -93,15 +93,11 @@ pub(super) fn length(path: &Path) -> Option<u64> {
 fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let args = session.args;
-    let cache = match &args.index {
-        Some(path) => Some(HashCache::open(session, path, args.verify_index)?),
-        None => None,
-    };
+    let open_cache = |path| HashCache::open(session, path, args.verify_index);
+    let cache = args.index.as_deref().map(open_cache).transpose()?;
     // (To verify the index is to read everything.)
-    let resumes = match args.index.as_ref().filter(|_| !args.verify_index) {
-        Some(path) => Some(ResumeStore::open(path, args.resume_bytes)?),
-        None => None,
-    };
+    let resumed = args.index.as_deref().filter(|_| !args.verify_index);
+    let resumes = resumed.map(|path| ResumeStore::open(path, args.resume_bytes)).transpose()?;
     let reporter = Mutex::new(Reporter::new(session, cache.as_ref()));
     let report = |outcome| lock(&reporter).report(outcome);
     let (from_index, from_index_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
