@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError};
 
 use blockring::{Fingerprint, Source};
 use ringsum::Resume;
-use ringsum::files::walk::Kind;
 use ringsum::files::{
     Failure, FilesOptions, Hashed, InputFile, Job, Location, Outcome, Progress, Watch, hash_files,
 };
@@ -276,14 +275,8 @@ impl<'a> Reporter<'a> {
             }
             (None, Some(Item::Skipped(_, what))) => self.session.print_skipped(&name, what),
             (None, Some(Item::Node(entry, target))) => {
-                let special = match entry.kind() {
-                    Kind::Fifo => Node::Fifo,
-                    Kind::Socket => Node::Socket,
-                    Kind::BlockDevice => Node::BlockDevice,
-                    Kind::CharDevice => Node::CharDevice,
-                    _ => Node::Directory,
-                };
-                let node = target.as_ref().map_or(special, |target| Node::Link(target));
+                let other = Node::Other(entry.kind());
+                let node = target.as_ref().map_or(other, |target| Node::Link(target));
                 self.tree.add(&entry.path_after(b""), node);
                 Ok(())
             }
