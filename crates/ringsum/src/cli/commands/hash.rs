@@ -298,7 +298,7 @@ impl<'a> Reporter<'a> {
             self.failed += 1;
             self.is_broken = true;
             let text = "corrupt: its contents differ from those in the index, but its size and times do not";
-            return self.session.print_corrupt(name, hashed, text);
+            return self.session.problem(name, "corrupt", Some(hashed), text);
         }
         match file.map(|file| &file.location) {
             Some(Location::Entry(entry))
