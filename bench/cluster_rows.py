@@ -1,6 +1,7 @@
 """The rows of `bench/cluster`: each returns a dict with `must`, `found` (texts), `passed` and its samples."""
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 
 import cluster_simulation
+import ringsum
 from distributed import Client, LocalCluster
 from ringsum.cluster import Limits, driver, engine, hash_urls, objects, plan, worker
 from ringsum.cluster.secrets import StorageOptions
@@ -114,43 +116,114 @@ def s3_object(world, size):
             fs.call_s3("delete_bucket", Bucket=bucket)
 
 
+def noted(log, task, run, number, options):
+    """As `worker.run_task`; notes which process starts and ends which part, in a file that outlives the process."""
+    if not isinstance(task, plan.RangeTask):
+        return worker.run_task(task, run, number, options)
+    note(log, task.offset, "start")
+    reply = worker.run_task(task, run, number, options)
+    note(log, task.offset, "end")
+    return reply
+
+
+def note(log, offset, what):
+    # (One write, so that lines of several processes do not mix.)
+    with open(log, "ab", buffering=0) as file:
+        file.write(f"{offset} {os.getpid()} {what}\n".encode())
+
+
+@contextlib.contextmanager
+def attempts_noted(log):
+    """Note in `log` what `noted` says; yields the set of offsets whose parts have reached the client."""
+    delivered, run_task, finish = set(), driver.run_task, engine.Engine.finish
+
+    def finish_noted(self, number, reply, now):
+        if isinstance(reply, ringsum.Part):
+            delivered.add(reply.offset)
+        finish(self, number, reply, now)
+
+    driver.run_task = functools.partial(noted, log)
+    engine.Engine.finish = finish_noted
+    try:
+        yield delivered
+    finally:
+        driver.run_task, engine.Engine.finish = run_task, finish
+
+
+def repeated_parts(log, killed, delivered):
+    """Count the parts that were computed again, by what had become of the attempts before the last.
+
+    `unfinished` and `undelivered` are those of the killed process, cut off or with a result that only it had. All
+    others are `needless`: of another process, or with a result that the client had before the kill (`delivered`).
+    """
+    attempts = {}
+    with open(log) as file:
+        for line in file:
+            offset, pid, what = line.split()
+            tries = attempts.setdefault(int(offset), [])
+            if what == "start":
+                tries.append([int(pid), False])
+            else:
+                # The last one of this process: it has one thread.
+                next(each for each in reversed(tries) if each[0] == int(pid))[1] = True
+    counts = {"unfinished": 0, "undelivered": 0, "needless": 0}
+    for offset, tries in attempts.items():
+        for pid, has_ended in tries[:-1]:
+            if pid != killed or offset in delivered:
+                counts["needless"] += 1
+            else:
+                counts["undelivered" if has_ended else "unfinished"] += 1
+    return counts
+
+
 def kills(world):
     size, times, part = (256 * MIB, 4, 16 * MIB) if world.small else (4 * GIB, 50, 64 * MIB)
     path = world.random_file("object", size, every=8)
     expected = b3sum(path)
-    chance, samples = random.Random(1), []
-    for _ in range(times):
-        # (A new one: Dask does not restart a worker that is killed while it starts.)
-        with cluster() as client:
-            pids, killed, repeated = list(client.run(os.getpid).values()), [], []
-
-            def kill(progress, at=chance.random() * size * 0.9, pids=pids, killed=killed):
-                if progress.bytes_done >= at and not killed:
-                    killed.append(chance.choice(pids))
-                    os.kill(killed[0], signal.SIGKILL)
-
-            started = time.monotonic()
-            (result,) = hash_urls(
-                client, path, part_size=part, progress=kill, on_retry=repeated.append
-            )
-            samples.append(
-                {
-                    "right": result.digest is not None and result.digest.hexdigest() == expected,
-                    "killed": len(killed),
-                    "parts_repeated": len(repeated),
-                    "seconds": round(time.monotonic() - started, 3),
-                }
-            )
-    right = sum(sample["right"] for sample in samples)
-    killed = sum(sample["killed"] for sample in samples)
+    chance = random.Random(1)
+    samples = [kill_once(world, path, size, part, expected, chance) for _ in range(times)]
+    sums = {name: sum(sample[name] for sample in samples) for name in samples[0]}
     most = max(sample["parts_repeated"] for sample in samples)
     hit = sum(sample["parts_repeated"] > 0 for sample in samples)
     return {
         "must": "right digest, only the parts of the killed worker again",
-        "found": f"{right} of {times} right, {killed} kills ({hit} of them hit a part); {most} of {size // part} parts again at most",
-        # One that runs, one that waits in the worker, and one whose reply was not gathered.
-        "passed": right == times == killed and most <= 4,
+        "found": f"{sums['right']} of {times} right, {sums['killed']} kills, {hit} of them hit a part;"
+        f" again: {sums['parts_repeated']} parts of {times * size // part} ({most} of {size // part} at most),"
+        f" {sums['unfinished']} that the killed worker had not finished, {sums['undelivered']} whose result only it had,"
+        f" {sums['needless']} others",
+        "passed": sums["right"] == times == sums["killed"] and sums["needless"] == 0 < hit,
         "samples": samples,
+    }
+
+
+def kill_once(world, path, size, part, expected, chance):
+    """Hash an object on a new cluster, and kill one of its two workers meanwhile; returns what happened."""
+    log, at, reported = world.path("attempts"), chance.random() * size * 0.9, []
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(log)
+    # (A new one: Dask does not restart a worker that is killed while it starts.)
+    with attempts_noted(log) as delivered, cluster() as client:
+        pids, killed, delivered_before = list(client.run(os.getpid).values()), [], set()
+
+        def kill(progress):
+            if progress.bytes_done >= at and not killed:
+                killed.append(chance.choice(pids))
+                delivered_before.update(delivered)
+                os.kill(killed[0], signal.SIGKILL)
+
+        started = time.monotonic()
+        (result,) = hash_urls(
+            client, path, part_size=part, progress=kill, on_retry=reported.append
+        )
+        seconds = time.monotonic() - started
+    counts = repeated_parts(log, killed[0] if killed else None, delivered_before)
+    return {
+        "right": result.digest is not None and result.digest.hexdigest() == expected,
+        "killed": len(killed),
+        "parts_repeated": sum(counts.values()),
+        **counts,
+        "reported": len(reported),
+        "seconds": round(seconds, 3),
     }
 
 

@@ -31,9 +31,9 @@ struct State<T> {
 }
 
 /// What [`Queue::take`] found.
-pub(crate) enum Taken<T> {
+pub(crate) enum Taken {
     /// At least one entry.
-    Entries(VecDeque<T>),
+    Entries,
     /// There will be no more.
     End,
     /// There should be more, but there will be none.
@@ -74,7 +74,8 @@ impl<T> Queue<T> {
         let mut state = self.state();
         (state.is_ended, state.is_broken) = (true, is_broken);
         drop(state);
-        self.added.notify_one();
+        // (One thread may wait for entries, another one in `wait_for_end`.)
+        self.added.notify_all();
     }
 
     /// Says that nothing more will be taken.
@@ -85,8 +86,9 @@ impl<T> Queue<T> {
         self.taken.notify_all();
     }
 
-    /// Takes all entries. If there are none, waits for some, but not longer than `patience`.
-    pub(crate) fn take(&self, patience: Duration) -> Taken<T> {
+    /// Moves all entries to `entries`, which is empty. If there are none, waits for some, but not
+    /// longer than `patience`.
+    pub(crate) fn take(&self, entries: &mut VecDeque<T>, patience: Duration) -> Taken {
         let mut state = self.state();
         if state.entries.is_empty() && !state.is_ended {
             let waited = self.added.wait_timeout(state, patience);
@@ -99,9 +101,9 @@ impl<T> Queue<T> {
                 false => Taken::Nothing,
             };
         }
-        let entries = std::mem::take(&mut state.entries);
+        std::mem::swap(entries, &mut state.entries);
         self.taken.notify_all();
-        Taken::Entries(entries)
+        Taken::Entries
     }
 
     /// Waits until nothing more is added, but not longer than `patience`.

@@ -114,15 +114,23 @@ impl TreeEntry {
 pub(crate) struct TreeIterator {
     queue: Arc<Queue<Item>>,
     stop: Stop,
-    /// Entries that were taken from the queue.
+    /// Entries that were taken from the queue. The thread that waits for more holds the lock: of two
+    /// that wait, the second would replace the entries of the first. Hence a thread that is attached
+    /// to the interpreter never waits for this lock.
     taken: Mutex<VecDeque<Item>>,
     is_bytes: bool,
     is_dict: bool,
 }
 
 impl TreeIterator {
-    fn next_taken(&self) -> Option<Item> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    /// Returns the next entry; without one, waits for some, but not longer than a tick.
+    fn take(&self) -> (Option<Item>, Taken) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match taken.is_empty() {
+            true => self.queue.take(&mut taken, TICK),
+            false => Taken::Entries,
+        };
+        (taken.pop_front(), found)
     }
 
     fn stop(&self) {
@@ -168,18 +176,18 @@ impl TreeIterator {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<TreeEntry>> {
         loop {
-            if let Some(item) = self.next_taken() {
+            // Most entries are there: detaching for each would cost more than the rest of the call.
+            let at_once = self.taken.try_lock().ok().and_then(|mut taken| taken.pop_front());
+            if let Some(item) = at_once {
                 return self.entry(py, item).map(Some);
             }
-            match py.detach(|| self.queue.take(TICK)) {
-                Taken::Entries(entries) => {
-                    *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = entries;
-                }
-                Taken::End => return Ok(None),
-                Taken::Broken => {
+            match py.detach(|| self.take()) {
+                (Some(item), _) => return self.entry(py, item).map(Some),
+                (None, Taken::End) => return Ok(None),
+                (None, Taken::Broken) => {
                     return Err(PyRuntimeError::new_err("a thread of ringsum panicked"));
                 }
-                Taken::Nothing => {}
+                (None, Taken::Entries | Taken::Nothing) => {}
             }
             if let Err(raised) = py.check_signals() {
                 self.close(py);
@@ -190,8 +198,10 @@ impl TreeIterator {
 
     /// Stop the run. Files that are being read are abandoned.
     fn close(&self, py: Python<'_>) {
-        self.stop();
-        py.detach(|| self.queue.wait_for_end(PATIENCE));
+        py.detach(|| {
+            self.stop();
+            self.queue.wait_for_end(PATIENCE);
+        });
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -131,7 +131,8 @@ class _Driver:
         if client not in _STARTS:
             _STARTS[client] = Starts(client)
         self.starts = _STARTS[client].open(self.name)
-        self.attempts: collections.Counter[int] = collections.Counter()
+        # Where each outstanding task started last.
+        self.workers: dict[int, str] = {}
         self.had_workers = time.monotonic()
         self.next_look = self.had_workers + LOOK_EVERY_S
 
@@ -213,7 +214,7 @@ class _Driver:
             if number is None:
                 continue
             self.futures.pop(number, None)
-            self.attempts.pop(number, None)
+            self.workers.pop(number, None)
             reply = replies[future.key] if future.key in replies else self._reply_of(future)
             self.engine.finish(number, reply, now)
 
@@ -240,18 +241,17 @@ class _Driver:
         while self.starts:
             number, worker = self.starts.popleft()
             if number in self.futures:
-                self.attempts[number] += 1
-                if self.attempts[number] > 1:
-                    self.engine.repeated(number, worker)
+                lost = self.workers.get(number)
+                self.workers[number] = worker
+                if lost is not None:
+                    self.engine.repeated(number, lost, worker)
 
     def _cancel_obsolete(self) -> None:
-        obsolete = [
-            self.futures.pop(number)
-            for number in self.engine.take_obsolete()
-            if number in self.futures
-        ]
-        for future in obsolete:
+        numbers = [number for number in self.engine.take_obsolete() if number in self.futures]
+        obsolete = [self.futures.pop(number) for number in numbers]
+        for number, future in zip(numbers, obsolete, strict=True):
             self.numbers.pop(future.key, None)
+            self.workers.pop(number, None)
         if obsolete:
             self.client.cancel(
                 obsolete, asynchronous=False, reason="another range of the object failed"

@@ -271,12 +271,12 @@ class Engine:
             return public_name(self._shown.get(task.index, task.object.name))
         return public_name(task.items[0].shown or task.items[0].name)
 
-    def repeated(self, number: int, worker: str) -> None:
-        """Take notice that a task started once more, because the worker that ran it was lost."""
+    def repeated(self, number: int, lost: str, worker: str) -> None:
+        """Take notice that a task started once more on `worker`, because `lost`, which had it, is gone."""
         started = self._running.get(number)
         if started is None:
             return
-        failure = Failure(FailureKind.LOST, f"its worker was lost; repeated on {worker}")
+        failure = Failure(FailureKind.LOST, f"its worker {lost} was lost; repeated on {worker}")
         if isinstance(started.task, RangeTask):
             failure = failure.at(started.task.offset, started.task.length)
         self._note_retry(started, failure, started.attempt + 1)
