@@ -5,7 +5,7 @@
 
 pub(crate) mod choose;
 mod engine;
-mod profile;
+pub(crate) mod profile;
 mod shape;
 mod stream;
 mod tuned;
@@ -19,7 +19,7 @@ use std::thread;
 
 use self::choose::{Choice, System, decide};
 pub(crate) use self::choose::{ReadAhead, RingPlan, Start, with_fallback};
-pub(crate) use self::profile::BUILT_IN;
+use self::profile::BLOCK_BYTES;
 use self::stream::{StreamFacts, decide_stream};
 use self::tuning::Tuning;
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order, SLOT_ALIGN_BYTES};
@@ -44,7 +44,7 @@ use crate::sys;
 const FULL_BYTES_MIN: usize = 64 << 10;
 
 /// Largest file that is read with a single read, in bytes.
-const ONE_READ_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
+const ONE_READ_BYTES_MAX: u64 = BLOCK_BYTES as u64;
 
 /// Largest slab of a reader of small files, in bytes: one huge page.
 const SMALL_SLAB_BYTES: u32 = 2 << 20;
@@ -266,7 +266,6 @@ impl Plan {
             io_uring: &io_uring::usable,
             libaio: &libaio::usable,
             tuning: &|| run.tuning?(source.device()),
-            profile: &BUILT_IN,
             searches_depth: true,
             cores: cores(),
         };
@@ -324,7 +323,6 @@ impl Plan {
             libaio: &libaio::usable,
             // Measurements of one long file do not apply to many short ones.
             tuning: &|| None,
-            profile: &BUILT_IN,
             searches_depth: false,
             cores: cores(),
         };
