@@ -201,7 +201,9 @@ impl Report<'_> {
         };
         let (wall, cpu) = (time(stats.wall), time(stats.cpu));
         let rate = bytes_per_s(stats) / f64::from(1 << 20);
-        line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s, {cpu} CPU time", stats.bytes));
+        let digits = usize::from(rate < 100.0);
+        let rate = format!("{rate:.digits$} MiB/s");
+        line("read", format!("{} bytes in {wall}, {rate}, {cpu} CPU time", stats.bytes));
         let Stats { requests, short_reads, retries, threads, .. } = stats;
         line("requests", format!("{requests} ({short_reads} short reads, {retries} retries)"));
         if stats.mapped_bytes > 0 {
