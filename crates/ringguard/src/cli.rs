@@ -12,19 +12,19 @@ use crate::generate::Generate;
 use crate::geometry::MILLION;
 use crate::scrub::ScrubArgs;
 
-/// Find damaged bytes of files, and repair them
+/// Find and repair damaged bytes in files
 ///
-/// A sidecar (FILE.guard) holds BLAKE3 digests, the nodes of their trees, and parity. It is made in one read of the files, at the speed of hashing.
+/// A sidecar (FILE.guard) stores BLAKE3 digests, their tree nodes and parity. It is created in a single read of the files, nearly as fast as they can be hashed.
 #[derive(Parser, Debug)]
 #[command(
     name = "ringguard",
     version,
     arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
-    after_help = "Exit status: 0 if everything is intact or was repaired, 1 if something is damaged and can be repaired, 2 for a wrong command line, 3 if something is damaged beyond repair, 4 if a file could not be read or written."
+    after_help = "Exit status: 0 if everything is intact or was repaired, 1 if something is damaged but can be repaired, 2 for a usage error, 3 if something is damaged beyond repair, 4 if a file could not be read or written."
 )]
 pub(crate) struct Cli {
-    /// Print the man page or a completion script
+    /// Print the man page or a shell completion script
     #[arg(long, value_name = "WHAT", required = true)]
     pub(crate) generate: Option<Generate>,
     #[command(subcommand)]
@@ -33,31 +33,31 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Make a sidecar, and print the digests
+    /// Create a sidecar and print the digests
     Create(CreateArgs),
-    /// Compare files with their sidecar, and list damaged bytes
+    /// Check files against their sidecar and list damaged ranges
     Verify(VerifyArgs),
     /// Repair damaged and missing files
     Repair(RepairArgs),
-    /// Print what a sidecar protects
+    /// Show what a sidecar protects
     Info(InfoArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// Files to protect, or directories with -r
+    /// Files to protect; with -r, also directories
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Sidecar to write [default: FILE.guard]
     #[arg(short, long, value_name = "NAME.guard")]
     pub(crate) output: Option<PathBuf>,
-    /// Protect all regular files in directories
+    /// Protect all regular files in directories and their subdirectories
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Parity as a share of the data, 0 to 100%; 0 for digests and tree nodes alone
+    /// Amount of parity as a percentage of the data, 0 to 100%; 0 stores only digests and tree nodes
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
     pub(crate) redundancy: u32,
-    /// Bytes to which tree nodes locate damage, 1K to 1M
+    /// How precisely damage is located, in bytes: 1K to 1M
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = parse_group)]
     pub(crate) group_size: u32,
     #[command(flatten)]
@@ -66,13 +66,13 @@ pub(crate) struct CreateArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// Sidecars, or files that have one; or directories with -r
+    /// Sidecars, or files that have one; with -r, also directories
     #[arg(value_name = "NAME.guard|FILE", required = true)]
     pub(crate) names: Vec<PathBuf>,
-    /// Also check that the digests are those of this checksum file
+    /// Also compare the digests with those in a checksum file
     #[arg(long, value_name = "LIST")]
     pub(crate) check: Option<PathBuf>,
-    /// Also read the parity, which is otherwise read only if something is damaged
+    /// Verify the parity even if no file is damaged
     #[arg(long)]
     pub(crate) parity: bool,
     /// Read from the device, never from the page cache
@@ -89,10 +89,10 @@ pub(crate) struct RepairArgs {
     /// Sidecars, or files that have one
     #[arg(value_name = "NAME.guard|FILE", required = true)]
     pub(crate) names: Vec<PathBuf>,
-    /// Write only damaged bytes, into the damaged files, after they were saved in NAME.guard.undo
+    /// Overwrite only the damaged parts of each file, after saving them in NAME.guard.undo
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// Put back what an interrupted --in-place overwrote
+    /// Restore what an interrupted repair with --in-place overwrote
     #[arg(long, conflicts_with = "in_place")]
     pub(crate) undo: bool,
     /// Do not keep the damaged file as NAME.damaged
@@ -115,7 +115,7 @@ pub(crate) struct InfoArgs {
 /// The options of every command that reads files.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct CommonArgs {
-    /// Directory that names are relative to [default: that of the sidecar]
+    /// Directory that file names are relative to [default: the sidecar's directory]
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     #[command(flatten)]
@@ -137,9 +137,9 @@ impl CommonArgs {
 /// When to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum When {
-    /// After one second, on a terminal
+    /// If standard error is a terminal
     Auto,
-    /// From the start
+    /// Even if standard error is not a terminal
     Always,
     /// Never
     Never,
@@ -147,7 +147,7 @@ pub(crate) enum When {
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ReportArgs {
-    /// Print one JSON object per file (docs/ringguard.md)
+    /// Print one JSON object per file (fields: docs/ringguard.md)
     #[arg(long)]
     pub(crate) json: bool,
     /// Print nothing about intact files
@@ -156,7 +156,7 @@ pub(crate) struct ReportArgs {
     /// When to show progress
     #[arg(long, value_name = "WHEN", default_value = "auto", default_missing_value = "always", num_args = 0..=1, require_equals = true)]
     pub(crate) progress: When,
-    /// Print how files are read, and why, and what damage can be repaired
+    /// Explain how files are read and how much damage can be repaired
     #[arg(long)]
     pub(crate) explain: bool,
 }
@@ -164,13 +164,13 @@ pub(crate) struct ReportArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "I/O options (detected automatically by default)")]
 pub(crate) struct IoArgs {
-    /// engine, page-cache, block-size, queue-depth or workers, as KEY=VALUE[,KEY=VALUE]...
+    /// Comma-separated settings; keys: engine, page-cache, block-size, queue-depth, workers
     #[arg(long = "io", value_name = "KEY=VALUE", value_delimiter = ',')]
     pub(crate) settings: Vec<String>,
-    /// Most memory, such as 64MiB
+    /// Maximum memory, such as 64MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub(crate) memory: Option<u64>,
-    /// Most bytes to read per second, such as 100MB
+    /// Maximum number of bytes to read per second, such as 100MB
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) limit_rate: Option<NonZero<u64>>,
     /// I/O priority: idle, or best-effort:N with N from 0 (highest) to 7 (lowest)

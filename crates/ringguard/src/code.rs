@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Result, anyhow};
 use blockring::{Buffer, HugePages};
@@ -21,7 +21,7 @@ use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, ShardsRefMut,
 
 use crate::geometry::{Column, Geometry, Run, Step};
 use crate::lock;
-use crate::transform::Transform;
+use crate::transform::{Transform, add_product};
 
 /// Bytes of each shard in a strip. 16 of them are 256 KiB, so that a transform stays in the cache of
 /// a core.
@@ -72,6 +72,8 @@ pub(crate) struct Coder<'a> {
     run_bytes: usize,
     /// Shards of a chunk: `m` rounded up to a power of two.
     shards: usize,
+    /// By where their factors begin, in chunks: 0 for the sums, and from 1 on for the chunks.
+    transforms: Vec<OnceLock<Option<Box<Transform>>>>,
     steps: Mutex<HashMap<Step, Arc<Open>>>,
     free: Mutex<Vec<Area>>,
     finished: Box<Finished<'a>>,
@@ -107,14 +109,22 @@ impl<'a> Coder<'a> {
         let shards = geometry.m.next_power_of_two() as usize;
         let finished = Box::new(finished);
         let run_bytes = columns as usize * geometry.piece_bytes as usize;
+        let chunks = (geometry.k as usize).div_ceil(shards);
         Coder {
             geometry,
             run_bytes,
             shards,
+            transforms: (0..=chunks).map(|_| OnceLock::new()).collect(),
             steps: Mutex::default(),
             free: Mutex::default(),
             finished,
         }
+    }
+
+    /// Returns the transform whose factors begin at this chunk, if this processor has it.
+    fn transform(&self, at: usize) -> Option<&Transform> {
+        let make = || Transform::new(self.shards, at * self.shards).map(Box::new);
+        self.transforms[at].get_or_init(make).as_deref()
     }
 
     fn area(&self, step: Step) -> Result<Area> {
@@ -197,13 +207,13 @@ impl<'a> Coder<'a> {
 
     fn add_chunk(&self, open: &Open, chunk: &Chunk, number: usize, count: usize) {
         let skew = (number + 1) * self.shards;
-        let transform = Transform::new(self.shards, skew);
+        let transform = self.transform(number + 1);
         for (strip, sums) in chunk.area.strips.iter().zip(&open.sums.strips) {
             let (mut strip, mut sums) = (lock(strip), lock(sums));
             let units = strip.units;
             let (strip, sums) = (strip.used(self.shards), sums.used(self.shards));
             strip[count * units..].fill([0; 64]);
-            match &transform {
+            match transform {
                 Some(transform) => transform.add_inverse(strip, sums),
                 None if self.shards == 1 => utils::xor(sums, strip),
                 None => ENGINE.with(|engine| {
@@ -217,12 +227,12 @@ impl<'a> Coder<'a> {
 
     fn finish(&self, step: Step, open: Arc<Open>) -> Result<()> {
         lock(&self.steps).remove(&step);
-        let transform = Transform::new(self.shards, 0);
+        let transform = self.transform(0);
         for sums in &open.sums.strips {
             let mut sums = lock(sums);
             let units = sums.units;
             let sums = sums.used(self.shards);
-            match &transform {
+            match transform {
                 Some(transform) => transform.forward(sums),
                 None if self.shards == 1 => {}
                 None => ENGINE.with(|engine| {
@@ -328,12 +338,14 @@ impl Solver {
         let mut term = Vec::new();
         ENGINE.with(|engine| {
             for (factor, difference) in self.rows[place].iter().zip(differences) {
-                if *factor != 0 {
-                    term.clear();
-                    term.extend_from_slice(difference);
-                    engine.mul(&mut term, tables.log[*factor as usize]);
-                    utils::xor(&mut piece, &term);
+                let log = tables.log[*factor as usize];
+                if *factor == 0 || add_product(log, difference, &mut piece) {
+                    continue;
                 }
+                term.clear();
+                term.extend_from_slice(difference);
+                engine.mul(&mut term, log);
+                utils::xor(&mut piece, &term);
             }
         });
         piece.into_flattened()

@@ -18,7 +18,7 @@ use crate::output::{self, Progress};
 use crate::partial::suffixed;
 use crate::sidecar::{Sidecar, Unusable};
 use crate::tree::Tree;
-use crate::{fault, in_place, repair, scrub, undo};
+use crate::{fault, in_place, one_pass, repair, scrub, undo};
 
 /// The exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -207,12 +207,16 @@ impl Opened {
         Examination { tree, sidecar, reading, progress }
     }
 
+    /// Explains how the files are read, if that is wanted.
+    fn explain(&self, report: &ReportArgs) -> Result<()> {
+        if report.explain {
+            eprintln!("{}", self.examination(&|_| ()).data().explain()?);
+        }
+        Ok(())
+    }
+
     fn diagnose(&self, report: &ReportArgs) -> Result<Diagnosis> {
         let progress = Progress::new(report, self.total_bytes());
-        if report.explain {
-            let explained = self.examination(&|_| ()).data().explain()?;
-            eprintln!("{explained}");
-        }
         self.examination(&|bytes| progress.add(bytes)).run()
     }
 }
@@ -224,10 +228,11 @@ fn run_verify(args: &VerifyArgs, name: &Path) -> Result<Status> {
         None => None,
     };
     let mut opened = Opened::new(name, &args.common, args.bypass_cache)?;
+    opened.explain(&args.common.report)?;
     let diagnosis = opened.diagnose(&args.common.report)?;
     opened.sidecar.check_nodes();
     if args.parity {
-        opened.sidecar.check_parity();
+        opened.sidecar.check_parity(&opened.reading);
     }
     let under = args.scrub.is_recursive().then(|| args.common.base_of(&opened.sidecar.path));
     let mut status =
@@ -257,22 +262,44 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
         return Ok(Status::Intact);
     }
     let mut opened = Opened::new(name, &args.common, false)?;
-    let diagnosis = opened.diagnose(&args.common.report)?;
     opened.sidecar.check_nodes();
-    opened.sidecar.check_parity();
+    opened.sidecar.check_parity(&opened.reading);
+    opened.explain(&args.common.report)?;
+    if !args.in_place && !undo::exists(&opened.sidecar.path) {
+        let progress = Progress::new(&args.common.report, opened.total_bytes());
+        let add = |bytes| progress.add(bytes);
+        let repaired = one_pass::repair(&opened.examination(&add), args.discard)?;
+        drop(progress);
+        if let Some((state, kept)) = repaired {
+            return complete(args, &opened, &Diagnosis::of_state(state), &kept);
+        }
+    }
+    let diagnosis = opened.diagnose(&args.common.report)?;
     if !diagnosis.is_repairable() {
         return output::diagnosis(&args.common.report, None, &opened.sidecar, &diagnosis);
     }
+    let mut kept = Vec::new();
     if !diagnosis.is_intact() {
         let progress = Progress::new(&args.common.report, opened.total_bytes());
         let add = |bytes| progress.add(bytes);
         let examination = opened.examination(&add);
-        let kept = match args.in_place {
+        kept = match args.in_place {
             true => in_place::repair_in_place(&examination, &diagnosis)?,
             false => repair::repair_beside(&examination, &diagnosis, args.discard)?,
         };
-        drop(progress);
-        output::repaired(&args.common.report, &opened.sidecar, &diagnosis, &kept)?;
+    }
+    complete(args, &opened, &diagnosis, &kept)
+}
+
+/// Reports a repair, and makes the sidecar again if that is damaged. `diagnosis`: before the repair.
+fn complete(
+    args: &RepairArgs,
+    opened: &Opened,
+    diagnosis: &Diagnosis,
+    kept: &[String],
+) -> Result<Status> {
+    if !diagnosis.is_intact() {
+        output::repaired(&args.common.report, &opened.sidecar, diagnosis, kept)?;
     }
     if undo::exists(&opened.sidecar.path) {
         // The repair that it is of is complete now.
@@ -280,11 +307,11 @@ fn run_repair(args: &RepairArgs, name: &Path) -> Result<Status> {
     }
     if opened.sidecar.damage.is_empty() {
         if diagnosis.is_intact() {
-            output::diagnosis(&args.common.report, None, &opened.sidecar, &diagnosis)?;
+            output::diagnosis(&args.common.report, None, &opened.sidecar, diagnosis)?;
         }
         return Ok(Status::Intact);
     }
-    remake(args, &opened)?;
+    remake(args, opened)?;
     output::remade(&args.common.report, &opened.sidecar)?;
     Ok(Status::Intact)
 }

@@ -29,11 +29,27 @@ const FAILURES_MAX: u32 = 100;
 /// every device accepts. Shorter ones are read together.
 const EXTENT_BYTES_MIN: u32 = 4096;
 
-/// Threads that copy a file besides the first, and reads in flight of each: each waits for its writes.
-/// (The repair of 1 GiB took 2.35 s with two threads and 2.02 s with six; direct writes alone reach
-/// 1.2 GB/s with two, and 1.7 with eight.)
-const COPY_WORKERS: u32 = 5;
-const COPY_DEPTH: u32 = 8;
+/// Most memory of the blocks of one file, in bytes. (Every read in flight can keep a chunk of the code open,
+/// which takes 16 times as much. Without a limit, `create` of 16 GiB of holes took 116 MiB; with it, 80.)
+const MEMORY_BYTES: u64 = 16 << 20;
+
+/// How one file is read if nothing about it is explicit.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Threads besides the first.
+    workers: u32,
+    /// Reads in flight of each.
+    depth: u32,
+    run_bytes: u32,
+}
+
+/// To copy: each thread waits for its writes, and the file system works for each write. (`repair` of 1 GiB,
+/// minimum and median: 1.49 and 1.67 s with 8 reads of 128 KiB, 1.40 and 1.44 with 4 of 256 KiB; 1.50 and 1.55
+/// with 4 threads, 1.44 and 1.58 with 8.)
+const COPY: Shape = Shape { workers: 5, depth: 4, run_bytes: 256 << 10 };
+
+/// To compute what was lost: meanwhile, a thread keeps the chunks open that its reads belong to.
+const RECOVER: Shape = Shape { workers: 1, depth: 8, run_bytes: 128 << 10 };
 
 /// Files that a plan for many is chosen from.
 const SAMPLES: usize = 12;
@@ -44,8 +60,22 @@ pub(crate) struct Reading {
     pub(crate) config: Config,
     /// Bytes of a run.
     pub(crate) run_bytes: u32,
-    /// Whether all that is read is written elsewhere at once.
-    pub(crate) is_copied: bool,
+    /// For one file.
+    shape: Option<Shape>,
+}
+
+impl Reading {
+    /// Returns how to read one file if what is lost is computed; and if `copies`, all else is written
+    /// elsewhere at once.
+    pub(crate) fn recovering(&self, copies: bool) -> Reading {
+        let Config { io, memory, .. } = &self.config;
+        if (io.workers, io.queue_depth, memory.limit_bytes) != (None, None, None) {
+            return self.clone();
+        }
+        let shape = if copies { COPY } else { RECOVER };
+        let run_bytes = io.block_bytes.unwrap_or(shape.run_bytes);
+        Reading { shape: Some(shape), run_bytes, ..self.clone() }
+    }
 }
 
 /// The files as data.
@@ -183,17 +213,21 @@ impl Data<'_> {
             config.io.block_bytes.is_none_or(|bytes| bytes >= longest),
             "--io block-size: a piece of this sidecar has {longest} bytes, so blocks must be as long"
         );
-        let plan = Plan::choose(source, &config, &RunOptions::default())?;
-        let is_automatic = (config.io.workers, config.io.queue_depth) == (None, None)
-            && config.memory.limit_bytes.is_none();
-        if !self.reading.is_copied || !is_automatic || plan.is_rotational() {
-            return Ok(plan);
-        }
-        let config = config.with(|config| {
-            config.io.workers = Some(COPY_WORKERS);
-            config.io.queue_depth = Some(COPY_DEPTH);
+        let choose = |config: &Config| Plan::choose(source, config, &RunOptions::default());
+        let limited = config.clone().with(|config| {
+            if (config.io.workers, config.io.queue_depth) == (None, None) {
+                let bytes = MEMORY_BYTES.max(u64::from(longest) * 32);
+                config.memory.limit_bytes.get_or_insert(bytes);
+            }
         });
-        Ok(Plan::choose(source, &config, &RunOptions::default())?)
+        let Some(Shape { workers, depth, .. }) = self.reading.shape else {
+            return Ok(choose(&limited)?);
+        };
+        let plan = choose(&config.with(|config| {
+            (config.io.workers, config.io.queue_depth) = (Some(workers), Some(depth));
+        }))?;
+        // (There, several threads would only add seeks.)
+        Ok(if plan.is_rotational() { choose(&limited)? } else { plan })
     }
 
     /// Explains how the data are read.

@@ -16,7 +16,7 @@ use crate::data::{Data, Piece, Reading};
 use crate::format::{File, piece_hash, truncated};
 use crate::geometry::{Column, Run, Step};
 use crate::lock;
-use crate::sidecar::Sidecar;
+use crate::sidecar::{PARITY_MAX, Sidecar};
 use crate::tree::Tree;
 
 /// The state of a file.
@@ -59,6 +59,12 @@ pub(crate) struct Diagnosis {
 }
 
 impl Diagnosis {
+    /// Returns a diagnosis of one file, without details.
+    pub(crate) fn of_state(state: State) -> Diagnosis {
+        let (bad, columns) = (BTreeSet::new(), BTreeMap::new());
+        Diagnosis { states: vec![state], bad, columns, contradicts: false }
+    }
+
     pub(crate) fn is_intact(&self) -> bool {
         self.states.iter().all(|state| *state == State::Intact)
     }
@@ -293,9 +299,19 @@ impl<'a> Examination<'a> {
             let (column, shard) = geometry.column_of(*piece);
             columns.entry(column).or_default().lost.push(shard);
         }
-        for (column, loss) in &mut columns {
-            let good = (0..geometry.m).filter(|i| self.sidecar.parity(*column, *i).is_some());
-            loss.parities = good.take(loss.lost.len()).collect();
+        let indexes = |column: &Column| {
+            let column = *column;
+            (0..geometry.m).map(move |parity| geometry.parity_index(column, parity))
+        };
+        let mut all: Vec<_> = columns.iter_mut().collect();
+        for some in all.chunks_mut((PARITY_MAX / geometry.m.max(1) as usize).max(1)) {
+            let mut wanted: Vec<_> = some.iter().flat_map(|(column, _)| indexes(column)).collect();
+            wanted.sort_unstable();
+            let bad = self.sidecar.bad_parity(&wanted, self.reading);
+            for (column, loss) in some {
+                let good = (0..).zip(indexes(column)).filter(|(_, index)| !bad.contains(index));
+                loss.parities = good.map(|(parity, _)| parity).take(loss.lost.len()).collect();
+            }
         }
         columns
     }

@@ -27,6 +27,23 @@ pub(crate) fn opened(path: &std::path::Path) {
     let _ = path;
 }
 
+/// Replaces a byte that was just written, if a test wants a device that fails: that at the offset
+/// `RINGGUARD_SPOIL` of a file.
+pub(crate) fn spoil(file: &std::fs::File, offset: u64, len: usize) -> std::io::Result<()> {
+    #[cfg(debug_assertions)]
+    if let Some(at) = std::env::var("RINGGUARD_SPOIL").ok().and_then(|text| text.parse().ok())
+        && (offset..offset + len as u64).contains(&at)
+    {
+        use std::os::unix::fs::FileExt;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at)?;
+        file.write_all_at(&[!byte[0]], at)?;
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = (file, offset, len);
+    Ok(())
+}
+
 /// Whether a test wants the disk to be rotational.
 pub(crate) fn is_rotational() -> bool {
     cfg!(debug_assertions) && std::env::var_os("RINGGUARD_ROTATIONAL").is_some()

@@ -12,10 +12,9 @@ use rustix::fs::{Mode, OFlags};
 use crate::diagnosis::{Diagnosis, Examination, State};
 use crate::fault;
 use crate::lock;
+use crate::read_back::verify_written;
 use crate::recover::{Sink, recover};
-use crate::repair::{
-    Target, finish_target, open_target, path_of, remove, restore_mtime, swap, verify_written,
-};
+use crate::repair::{Target, finish_target, open_target, path_of, remove, restore_mtime, swap};
 use crate::undo;
 
 /// Writes the bad pieces into the damaged files, after what they overwrite was saved.
@@ -67,7 +66,7 @@ impl InPlace<'_> {
             restore_mtime(&opened, file).with_context(path)?;
             fault::point();
             opened.sync_all().with_context(path)?;
-            verify_written(examination, opened, file).with_context(path)?;
+            verify_written(examination, &opened, file).with_context(path)?;
         }
         for target in targets.values() {
             finish_target(examination, target)?;

@@ -19,6 +19,7 @@ mod create;
 mod data;
 mod device_lock;
 mod diagnosis;
+mod direct_file;
 mod fault;
 mod format;
 #[cfg(any(test, fuzzing))]
@@ -29,9 +30,11 @@ mod geometry;
 mod in_place;
 mod inputs;
 mod layout;
+mod one_pass;
 mod output;
 mod partial;
 mod pass;
+mod read_back;
 mod recover;
 mod repair;
 #[cfg(test)]

@@ -4,20 +4,22 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, anyhow};
+use blockring::ErrorKind;
 
 use crate::code::{self, Coder, Solver, Sums};
 use crate::data::Piece;
-use crate::diagnosis::{Diagnosis, Examination, hash_piece};
+use crate::diagnosis::{Diagnosis, Examination, Loss, hash_piece};
 use crate::geometry::{Column, Run, Step};
 use crate::lock;
 use crate::sidecar::Unusable;
 
-type Solvers = Mutex<HashMap<(Vec<u32>, Vec<u32>), Arc<Solver>>>;
+pub(crate) type Solvers = Mutex<HashMap<(Vec<u32>, Vec<u32>), Arc<Solver>>>;
 
 /// Takes pieces, by the number of the first one.
 pub(crate) type Take<'a> = &'a (dyn Fn(u64, &[u8]) -> Result<()> + Sync);
 
-/// What to do with pieces. Both are called on several threads, each piece once.
+/// What to do with pieces. Both are called on several threads, each piece once (again if the reads have
+/// to start again on fewer threads).
 pub(crate) struct Sink<'a> {
     /// Gets adjacent intact pieces, by the number of the first one. `None`: they are not needed, and
     /// columns without damage are not read.
@@ -27,7 +29,7 @@ pub(crate) struct Sink<'a> {
 }
 
 /// Most runs that are read in one go, so that their list needs little memory.
-const RUNS_MAX: usize = 1 << 16;
+pub(crate) const RUNS_MAX: usize = 1 << 14;
 
 /// Reads what is intact, and computes what is lost.
 pub(crate) fn recover(
@@ -35,13 +37,33 @@ pub(crate) fn recover(
     diagnosis: &Diagnosis,
     sink: &Sink<'_>,
 ) -> Result<()> {
+    if examination.sidecar.head.is_set {
+        return recover_on(examination, diagnosis, sink);
+    }
+    let reading = examination.reading.recovering(sink.intact.is_some());
+    match recover_on(&Examination { reading: &reading, ..*examination }, diagnosis, sink) {
+        // A thread could not be started: fewer do as well.
+        Err(error) if is_refused(&error) => recover_on(examination, diagnosis, sink),
+        result => result,
+    }
+}
+
+/// Whether a thread could not be started.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<blockring::Error>();
+    error.is_some_and(|error| matches!(error.kind, ErrorKind::Resource { .. }))
+}
+
+fn recover_on(examination: &Examination<'_>, diagnosis: &Diagnosis, sink: &Sink<'_>) -> Result<()> {
     let data = examination.data();
     let geometry = data.geometry;
     let solvers = Solvers::default();
     let finish = |step: Step, sums: Sums<'_>| {
         for place in 0..step.count {
             let column = Column { window: step.window, column: step.column + u64::from(place) };
-            solve(examination, diagnosis, &solvers, (column, place), &sums, sink)?;
+            if let Some(loss) = diagnosis.columns.get(&column) {
+                solve(examination, loss, &solvers, (column, place), &sums, sink.recovered)?;
+            }
         }
         Ok(())
     };
@@ -159,16 +181,15 @@ fn consume(
     coder.add(&piece.run, &bytes)
 }
 
-/// Computes the lost pieces of a column.
-fn solve(
+/// Computes the lost pieces of a column, which has the place `place` in its step.
+pub(crate) fn solve(
     examination: &Examination<'_>,
-    diagnosis: &Diagnosis,
+    loss: &Loss,
     solvers: &Solvers,
     (column, place): (Column, u32),
     sums: &Sums<'_>,
-    sink: &Sink<'_>,
+    recovered: Take<'_>,
 ) -> Result<()> {
-    let Some(loss) = diagnosis.columns.get(&column) else { return Ok(()) };
     let (sidecar, data) = (examination.sidecar, examination.data());
     let unusable = |what: &str| Unusable(format!("{}: {what}", sidecar.path.display()));
     let mut differences = Vec::with_capacity(loss.lost.len());
@@ -204,7 +225,7 @@ fn solve(
             )
             .into());
         }
-        (sink.recovered)(piece, &bytes)?;
+        recovered(piece, &bytes)?;
     }
     Ok(())
 }

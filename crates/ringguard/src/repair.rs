@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File as StdFile;
-use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail, ensure};
-use blockring::{CacheMode, ErrorKind, Source};
-use ringsum::Options;
+use blockring::Fingerprint;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::data::{Reading, drop_cached, fingerprint};
+use crate::data::fingerprint;
 use crate::diagnosis::{Diagnosis, Examination, State};
+use crate::direct_file::DirectFile;
 use crate::fault;
 use crate::format::File;
-use crate::recover::{Sink, recover};
-use blockring::Fingerprint;
+use crate::read_back::verify_written;
+use crate::recover::{Sink, Take, recover};
 
 /// Suffix of a repaired file before it gets its name.
 const REPAIRING: &str = ".repairing";
@@ -31,6 +31,8 @@ pub(crate) struct Target {
     index: usize,
     /// Of a single file. Of a set, thousands may be damaged, more than there are descriptors.
     open: Option<Open>,
+    /// Whether it shares the blocks of the damaged file, so that only bad pieces are written.
+    pub(crate) is_clone: bool,
     /// What was at its name.
     before: Option<Fingerprint>,
 }
@@ -38,7 +40,18 @@ pub(crate) struct Target {
 struct Open {
     file: StdFile,
     /// The same file, for direct writes.
-    direct: Option<StdFile>,
+    direct: Option<DirectFile>,
+}
+
+impl Open {
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let is_direct =
+            self.direct.as_ref().map_or(Ok(false), |direct| direct.write(bytes, offset))?;
+        if !is_direct {
+            self.file.write_all_at(bytes, offset)?;
+        }
+        fault::spoil(&self.file, offset, bytes.len())
+    }
 }
 
 impl Target {
@@ -49,20 +62,8 @@ impl Target {
         offset: u64,
     ) -> Result<()> {
         fault::point();
-        let is_aligned = offset.is_multiple_of(4096)
-            && bytes.len().is_multiple_of(4096)
-            && bytes.as_ptr().addr().is_multiple_of(4096);
         let written = match &self.open {
-            Some(Open { direct: Some(direct), file }) if is_aligned => {
-                match direct.write_all_at(bytes, offset) {
-                    // Some file systems open files for direct writes, and then refuse them.
-                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                        file.write_all_at(bytes, offset)
-                    }
-                    written => written,
-                }
-            }
-            Some(open) => open.file.write_all_at(bytes, offset),
+            Some(open) => open.write(bytes, offset),
             None => self.file(examination)?.write_all_at(bytes, offset),
         };
         written.with_context(|| self.path(examination))
@@ -155,27 +156,28 @@ pub(crate) fn open_target(examination: &Examination<'_>, index: usize) -> Result
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o600));
     let opened = StdFile::from(opened.map_err(io::Error::from).with_context(path)?);
-    match rustix::fs::fallocate(&opened, FallocateFlags::empty(), 0, file.len.max(1)) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {}
-        Err(error) => {
-            let _ = rustix::fs::unlinkat(&parent, name, AtFlags::empty());
-            return Err(io::Error::from(error)).with_context(path);
-        }
+    let found = examination.tree.read(&file.name).ok();
+    let before = found.as_ref().map(|(_, stat)| fingerprint(stat));
+    // (On XFS and btrfs, for example; in no time, and without room for a second file.)
+    let is_clone =
+        found.is_some_and(|(damaged, _)| rustix::fs::ioctl_ficlone(&opened, damaged).is_ok());
+    if !is_clone && let Err(error) = reserve(&opened, file.len) {
+        let _ = rustix::fs::unlinkat(&parent, name, AtFlags::empty());
+        return Err(error).with_context(path);
     }
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let direct = rustix::fs::openat(&parent, name, flags, Mode::empty()).ok().map(StdFile::from);
-    let before = match examination.tree.read(&file.name) {
-        Ok((_, stat)) => Some(fingerprint(&stat)),
-        Err(_) => None,
-    };
+    let direct = rustix::fs::openat(&parent, name, flags, Mode::empty()).ok();
+    let direct = direct.map(|direct| DirectFile::new(direct.into()));
     let open = (!examination.sidecar.head.is_set).then_some(Open { file: opened, direct });
-    Ok(Target { index, open, before })
+    Ok(Target { index, open, is_clone, before })
 }
 
-/// Whether a thread could not be started.
-fn is_refused(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<blockring::Error>();
-    error.is_some_and(|error| matches!(error.kind, ErrorKind::Resource { .. }))
+/// Reserves room for a file, as far as the file system can.
+fn reserve(file: &StdFile, len: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len.max(1)) {
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(()),
+        reserved => Ok(reserved?),
+    }
 }
 
 /// Writes what is intact and what was recovered.
@@ -199,16 +201,11 @@ fn fill(
         }
         Ok(())
     };
-    if !data.is_set {
-        let sink = Sink { intact: Some(&write), recovered: &write };
-        let reading = Reading { is_copied: true, ..examination.reading.clone() };
-        return match recover(&Examination { reading: &reading, ..*examination }, diagnosis, &sink) {
-            // Fewer threads than these do as well.
-            Err(error) if is_refused(&error) => recover(examination, diagnosis, &sink),
-            result => result,
-        };
+    if let (false, Some(target)) = (data.is_set, targets.values().next()) {
+        let intact: Option<Take<'_>> = if target.is_clone { None } else { Some(&write) };
+        return recover(examination, diagnosis, &Sink { intact, recovered: &write });
     }
-    for target in targets.values() {
+    for target in targets.values().filter(|target| !target.is_clone) {
         copy_intact(examination, diagnosis, target)?;
     }
     recover(examination, diagnosis, &Sink { intact: None, recovered: &write })
@@ -247,7 +244,7 @@ pub(crate) fn finish_target(examination: &Examination<'_>, target: &Target) -> R
     restore_metadata(&written, file).with_context(path)?;
     fault::point();
     written.sync_all().with_context(path)?;
-    verify_written(examination, written, file).with_context(path)
+    verify_written(examination, &written, file).with_context(path)
 }
 
 /// Restores owner, mode and modification time. Only the owner may be refused: to other users than
@@ -273,37 +270,6 @@ pub(crate) fn restore_mtime(file: &StdFile, as_in: &File) -> io::Result<()> {
     let mtime = Timespec { tv_sec: as_in.mtime_s, tv_nsec: as_in.mtime_ns.into() };
     let atime = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
     Ok(rustix::fs::futimens(file, &Timestamps { last_access: atime, last_modification: mtime })?)
-}
-
-/// Reads a file back from its device, and compares it with its root.
-pub(crate) fn verify_written(
-    examination: &Examination<'_>,
-    mut file: StdFile,
-    as_in: &File,
-) -> Result<()> {
-    file.seek(SeekFrom::Start(0))?;
-    let path = examination.tree.path(&as_in.name);
-    let reopened =
-        StdFile::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)))?;
-    let source = Source::from_exclusive(reopened, &path, CacheMode::Buffered)?;
-    let config = examination.reading.config.clone();
-    let bypassing = Options {
-        config: config.clone().with(|config| {
-            (config.io.bypass_cache, config.io.cache, config.io.engine) = (true, None, None);
-        }),
-        ..Options::default()
-    };
-    let digests = match ringsum::digest_source(&source, &bypassing) {
-        Err(ringsum::Error::Read(error)) if matches!(error.kind, ErrorKind::BypassCache(_)) => {
-            // All that can be done here: it was synced, and is dropped from the page cache.
-            drop_cached(file.as_fd())?;
-            ringsum::digest_source(&source, &Options { config, ..Options::default() })?
-        }
-        digests => digests?,
-    };
-    let is_same = digests.hash().is_some_and(|hash| hash == as_in.root);
-    ensure!(is_same, "what was written reads back as something else; the device may be failing");
-    Ok(())
 }
 
 /// Gives a repaired file its name. The name always leads to one of the two. Returns where the

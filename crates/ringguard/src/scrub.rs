@@ -26,16 +26,16 @@ use crate::{Status, geometry};
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Scrubbing a collection")]
 pub(crate) struct ScrubArgs {
-    /// Verify all sidecars (*.guard) in directories
+    /// Verify all sidecars (*.guard) in directories and their subdirectories
     #[arg(short, long)]
     recursive: bool,
-    /// Directory that records when each sidecar was verified; of the runs that share it, only one at a time reads from a device
+    /// Record in DIR when each sidecar was verified; only one of the runs that share DIR reads from a device at a time
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Begin with the sidecars that were verified longest ago, or never
+    /// Start with sidecars that were never verified, or were verified longest ago
     #[arg(long, requires = "state")]
     oldest_first: bool,
-    /// Begin no further sidecar once this share of all data was verified, such as 10%
+    /// Start no more sidecars once this share of all data has been verified, such as 10%
     #[arg(long, value_name = "PERCENT", requires = "oldest_first", value_parser = parse_share)]
     share: Option<u32>,
 }

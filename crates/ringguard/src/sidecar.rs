@@ -1,18 +1,27 @@
 //! An existing sidecar: everything that is read from it, checked.
 
+use std::collections::BTreeSet;
 use std::fs::File as StdFile;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use blockring::{Extent, Plan, RunOptions, Source};
 
 use crate::code;
+use crate::data::Reading;
 use crate::format::{
     self, File, HEAD_BYTES, Head, PIECE_HASH_BYTES, PieceHash, Places, outboard_bytes, piece_hash,
 };
 use crate::geometry::Column;
+use crate::lock;
 use crate::partial::hash_section;
+
+/// Most pieces of parity that are checked together, so that their list needs little memory.
+pub(crate) const PARITY_MAX: usize = 1 << 16;
 
 /// An error of what a sidecar contains: it is damaged beyond use, or is none.
 #[derive(Debug)]
@@ -40,6 +49,8 @@ pub(crate) struct Sidecar {
     hashes: Vec<u64>,
     /// What is damaged, in words.
     pub(crate) damage: Vec<String>,
+    /// The damaged pieces of parity, by their indexes, once all were checked.
+    known_bad_parity: Option<BTreeSet<u64>>,
 }
 
 impl Sidecar {
@@ -69,6 +80,7 @@ impl Sidecar {
             nodes: Vec::new(),
             hashes: Vec::new(),
             damage,
+            known_bad_parity: None,
         };
         let catalogue = sidecar
             .catalogue()
@@ -152,6 +164,11 @@ impl Sidecar {
         Ok(())
     }
 
+    /// Whether a copy of the hashes of pieces is intact.
+    pub(crate) fn has_intact_hashes(&self) -> bool {
+        self.hashes.len() == 1
+    }
+
     /// Checks the nodes as a whole.
     pub(crate) fn check_nodes(&mut self) {
         let hash = hash_section(&self.file, 0, self.head.nodes_bytes.min(self.len)).ok();
@@ -161,19 +178,80 @@ impl Sidecar {
     }
 
     /// Checks all parity.
-    pub(crate) fn check_parity(&mut self) {
-        let size = self.head.geometry.piece_bytes as usize;
-        let total = self.head.geometry.parity_pieces();
-        let bad = (0..total).filter(|index| {
-            let bytes = self.read(self.places.parity + index * size as u64, size);
-            !bytes.is_some_and(|bytes| {
-                self.is_good(self.head.geometry.pieces + index, &piece_hash(&bytes))
-            })
-        });
-        let bad = bad.count();
-        if bad > 0 {
-            self.damage.push(format!("{bad} of {total} pieces of parity"));
+    pub(crate) fn check_parity(&mut self, reading: &Reading) {
+        let (total, end) = (self.head.geometry.parity_pieces(), self.parity_end());
+        let mut bad = BTreeSet::new();
+        for start in (0..end).step_by(PARITY_MAX) {
+            let some: Vec<_> = (start..end.min(start + PARITY_MAX as u64)).collect();
+            bad.append(&mut self.bad_parity(&some, reading));
         }
+        let count = total - end + bad.len() as u64;
+        if count > 0 {
+            self.damage.push(format!("{count} of {total} pieces of parity"));
+        }
+        self.known_bad_parity = Some(bad);
+    }
+
+    /// Returns the index of the first piece of parity that the sidecar is too short for.
+    fn parity_end(&self) -> u64 {
+        let bytes = self.len.saturating_sub(self.places.parity);
+        let geometry = &self.head.geometry;
+        geometry.parity_pieces().min(bytes / u64::from(geometry.piece_bytes))
+    }
+
+    /// Returns those of these pieces of parity, at most [`PARITY_MAX`], that are damaged, by their
+    /// indexes.
+    pub(crate) fn bad_parity(&self, wanted: &[u64], reading: &Reading) -> BTreeSet<u64> {
+        let end = self.parity_end();
+        let (there, missing): (Vec<u64>, Vec<u64>) = wanted.iter().partition(|index| **index < end);
+        let mut all: BTreeSet<_> = missing.into_iter().collect();
+        if let Some(known) = &self.known_bad_parity {
+            all.extend(there.iter().filter(|index| known.contains(index)));
+            return all;
+        }
+        let geometry = &self.head.geometry;
+        let is_bad =
+            |index: u64, bytes: &[u8]| !self.is_good(geometry.pieces + index, &piece_hash(bytes));
+        let bad = Mutex::new(&mut all);
+        let is_read: Vec<_> = there.iter().map(|_| AtomicBool::new(false)).collect();
+        // (Not everything that fails here is damage: what is left is read by itself.)
+        let _ = self.read_parity(&there, reading, &|place, bytes| {
+            is_read[place].store(true, Ordering::Relaxed);
+            if is_bad(there[place], bytes) {
+                lock(&bad).insert(there[place]);
+            }
+        });
+        let size = geometry.piece_bytes as usize;
+        let left =
+            there.iter().zip(&is_read).filter(|(_, is_read)| !is_read.load(Ordering::Relaxed));
+        let left = left.map(|(index, _)| *index).filter(|index| {
+            let bytes = self.read(self.places.parity + index * size as u64, size);
+            bytes.is_none_or(|bytes| is_bad(*index, &bytes))
+        });
+        all.extend(left);
+        all
+    }
+
+    /// Reads pieces of parity, many at a time, and passes each to `consume` with its place in the list:
+    /// 55 MiB in 35 ms. (Piece by piece, through the page cache, they took 130.)
+    fn read_parity(
+        &self,
+        wanted: &[u64],
+        reading: &Reading,
+        consume: &(dyn Fn(usize, &[u8]) + Sync),
+    ) -> Result<()> {
+        let len = self.head.geometry.piece_bytes;
+        let source = Source::from_file(self.file.try_clone()?, &self.path)?;
+        let extent =
+            |index: &u64| Extent { offset: self.places.parity + index * u64::from(len), len };
+        let extents: Vec<_> = wanted.iter().map(extent).collect();
+        let config = reading.config.clone().with(|config| config.io.block_bytes = Some(len));
+        let plan = Plan::choose(&source, &config, &RunOptions::default())?;
+        plan.read_extents(&source, &extents, |block| {
+            consume(block.index as usize, block.bytes);
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// Returns the offset and the length of the outboard of a file; `None` if it has none.

@@ -54,11 +54,7 @@ pub(crate) struct Transform {
 impl Transform {
     /// `skew`: where the factors begin in the table of the code.
     pub(crate) fn new(shards: usize, skew: usize) -> Option<Transform> {
-        #[cfg(target_arch = "x86_64")]
-        let is_available = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("gfni");
-        #[cfg(not(target_arch = "x86_64"))]
-        let is_available = false;
-        if shards != SHARDS || !is_available {
+        if shards != SHARDS || !is_available() {
             return None;
         }
         let distances = [1, 2, 4, 8].into_iter();
@@ -87,6 +83,28 @@ impl Transform {
             x86::forward(&self.factors, shards);
         }
     }
+}
+
+/// Whether this processor has the instructions.
+fn is_available() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("gfni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Adds the product of `units` and a factor, by its logarithm, to `sums`, if this processor has the
+/// instructions. Returns whether it did.
+pub(crate) fn add_product(log: u16, units: &[Unit], sums: &mut [Unit]) -> bool {
+    if !is_available() {
+        return false;
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the processor has these instructions.
+    unsafe {
+        x86::add_product(&Factor::new(log), units, sums);
+    }
+    true
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -118,6 +136,14 @@ mod x86 {
             _mm512_gf2p8affine_epi64_epi8::<0>(x, load(&factor.own)),
             _mm512_gf2p8affine_epi64_epi8::<0>(swapped, load(&factor.other)),
         )
+    }
+
+    #[target_feature(enable = "avx512f,gfni")]
+    pub(super) fn add_product(factor: &Factor, units: &[Unit], sums: &mut [Unit]) {
+        for (unit, sum) in units.iter().zip(sums) {
+            let value = _mm512_xor_si512(load(sum), product(load(unit), factor));
+            store(sum, value);
+        }
     }
 
     #[target_feature(enable = "avx512f,gfni")]
@@ -175,23 +201,39 @@ mod tests {
 
     use super::*;
 
+    fn random(count: usize, mut state: u64) -> Vec<Unit> {
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 56) as u8
+        };
+        (0..count).map(|_| std::array::from_fn(|_| next())).collect()
+    }
+
+    #[test]
+    fn products_are_those_of_the_crate() {
+        for log in [0, 1, 255, 256, 4097, 32_768, 65_534] {
+            let (units, sums) = (random(9, log.into()), random(9, 77));
+            let mut found = sums.clone();
+            if !add_product(log, &units, &mut found) {
+                eprintln!("SKIP products: this processor has no AVX-512 or no GFNI");
+                return;
+            }
+            let mut expected = units.clone();
+            Naive::new().mul(&mut expected, log);
+            utils::xor(&mut expected, &sums);
+            assert!(found == expected, "{log}");
+        }
+    }
+
     #[test]
     fn transforms_are_those_of_the_crate() {
         let units = 3;
-        let mut state = 5_u64;
-        let mut random = || -> Vec<Unit> {
-            let mut next = || {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (state >> 56) as u8
-            };
-            (0..SHARDS * units).map(|_| std::array::from_fn(|_| next())).collect()
-        };
         for skew in [0, 16, 32, 48, 272, 4096, 65_504] {
             let Some(transform) = Transform::new(SHARDS, skew) else {
                 eprintln!("SKIP transforms: this processor has no AVX-512 or no GFNI");
                 return;
             };
-            let (shards, sums) = (random(), random());
+            let (shards, sums) = (random(SHARDS * units, 5), random(SHARDS * units, 6));
             let mut found = sums.clone();
             transform.add_inverse(&shards, &mut found);
             let mut expected = shards.clone();

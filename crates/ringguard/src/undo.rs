@@ -137,23 +137,32 @@ fn copy(
     mut left: u64,
     out: &mut Hashing<impl Write>,
 ) -> std::io::Result<()> {
-    let mut buffer = [0; 4096];
+    let mut buffer = vec![0; 64 << 10];
     while left > 0 {
-        let part = &mut buffer[..left.min(4096) as usize];
-        part.fill(0);
-        let mut have = 0;
-        while have < part.len() {
-            match source.read_at(&mut part[have..], offset + have as u64) {
-                Ok(n) if n > 0 => have += n,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                _ => break,
+        let part = &mut buffer[..left.min(64 << 10) as usize];
+        if source.read_exact_at(part, offset).is_err() {
+            // A bad sector must not take the bytes around it with it.
+            for (block, at) in part.chunks_mut(4096).zip((offset..).step_by(4096)) {
+                read_there(source, block, at);
             }
         }
-        part[have..].fill(0);
         out.put(part)?;
         (offset, left) = (offset + part.len() as u64, left - part.len() as u64);
     }
     Ok(())
+}
+
+/// Reads as far as that is possible. The rest is zeros.
+fn read_there(source: &StdFile, block: &mut [u8], offset: u64) {
+    let mut have = 0;
+    while have < block.len() {
+        match source.read_at(&mut block[have..], offset + have as u64) {
+            Ok(n) if n > 0 => have += n,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            _ => break,
+        }
+    }
+    block[have..].fill(0);
 }
 
 /// Removes the record.

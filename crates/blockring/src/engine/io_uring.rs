@@ -14,13 +14,8 @@ use std::time::{Duration, Instant};
 use io_uring::types::{CancelBuilder, Fd, Timespec};
 use io_uring::{Builder, IoUring, Probe, opcode, squeue};
 
-use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
+use super::{Completion, Engine, Read, STALL, STALLS_MAX, Setup, Waker, event, sleep_on, waker_of};
 use crate::config::Uring;
-
-/// How long to wait when the kernel is out of memory for requests, and how often in a row before
-/// that is an error: one second in total.
-const STALL: Duration = Duration::from_millis(1);
-const STALLS_MAX: u32 = 1000;
 
 /// How long to wait for locked memory: the kernel returns that of a ring only some time after the
 /// ring was closed, perhaps by another process of the same user.

@@ -9,13 +9,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Completion, Engine, Read, Setup, Waker, event, sleep_on, waker_of};
+use super::{Completion, Engine, Read, STALL, STALLS_MAX, Setup, Waker, event, sleep_on, waker_of};
 use crate::sys::aio::{Context, Control, Event};
-
-/// How long to wait if the kernel cannot accept a request, and how often in a row before that is an
-/// error: one second in total.
-const STALL: Duration = Duration::from_millis(1);
-const STALLS_MAX: u32 = 1000;
 
 /// The engine with a kernel AIO context.
 pub(crate) struct LibaioEngine {

@@ -15,16 +15,22 @@ mod pool;
 pub(crate) mod pread;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use self::copy_or_map::{CopyOrMap, CopyOrMapEngine};
 use self::mmap::{MmapEngine, Windows};
 use crate::config::{EngineKind, Uring};
+use crate::pipe::wait_for;
+
+/// How long to wait if the kernel cannot accept a request, and how often in a row before that is an
+/// error: one second in total.
+const STALL: Duration = Duration::from_millis(1);
+const STALLS_MAX: u32 = 1000;
 
 /// One read: `len` bytes at `offset` of `fd` into `buffer`.
 #[derive(Debug, Clone, Copy)]
@@ -149,10 +155,7 @@ fn waker_of(event: &Arc<OwnedFd>) -> Waker {
 
 /// Sleeps until `event` is signaled, and resets it. A signal interrupts it.
 fn sleep_on(event: &OwnedFd) -> io::Result<()> {
-    match poll(&mut [PollFd::new(event, PollFlags::IN)], None) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
+    wait_for(event.as_fd(), PollFlags::IN)?;
     // Reset it, so that the next sleep waits for the next event.
     let _ = rustix::io::read(event, &mut [0; 8]);
     Ok(())

@@ -8,9 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
-
-use crate::sys;
 
 /// Largest size requested for a pipe, in bytes: the default limit of unprivileged users. For 1 GiB
 /// of `cat FILE |`, 256 KiB, 512 KiB and 1 MiB differed by no more than the noise (0.293, 0.301 and
@@ -46,20 +45,18 @@ pub(crate) fn enlarge_pipe(pipe: impl AsFd) -> Option<PipeSize> {
 /// Reads the available bytes, waiting for some; returns 0 at the end.
 fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
-        match sys::read_into(fd, buffer) {
+        match rustix::io::read(fd, &mut *buffer) {
             // Another process made the shared standard input non-blocking: wait for it.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait_for(fd, PollFlags::IN)?;
-            }
-            result => return result,
+            Err(Errno::AGAIN) => wait_for(fd, PollFlags::IN)?,
+            result => return Ok(result?),
         }
     }
 }
 
 /// Waits until `fd` is ready for `events`.
-fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
     match poll(&mut [PollFd::from_borrowed_fd(fd, events)], None) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
@@ -69,7 +66,7 @@ fn wait_for(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
 fn is_ready(fd: BorrowedFd<'_>, patience: &Timespec) -> io::Result<bool> {
     match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(patience)) {
         Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -77,6 +74,7 @@ fn is_ready(fd: BorrowedFd<'_>, patience: &Timespec) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
 
     #[test]
     fn a_pipe_is_enlarged_and_nothing_else() {

@@ -5,14 +5,15 @@
 //! cache, and no data moves between cores.
 #![allow(unsafe_code)]
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::fs::{SeekFrom, seek};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::is_ready;
 use super::packets::PacketReader;
@@ -117,10 +118,6 @@ impl<'t> StreamSupply<'t> {
         }
     }
 
-    fn reader(&self) -> MutexGuard<'_, SharedReader<'t>> {
-        lock(&self.reader)
-    }
-
     fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
@@ -204,12 +201,14 @@ impl SharedReader<'_> {
                     return Ok(Err(error.into()));
                 }
                 // A file needs no poll: `EAGAIN` is retried by the request.
-                let read = match *flags {
-                    0 => sys::read_into(fd, buffer),
-                    flags => sys::read_with(fd, buffer, flags),
+                let read = match ReadWriteFlags::from_bits_retain(*flags as u32) {
+                    // (`preadv2` is newer, and filters may refuse it.)
+                    flags if flags.is_empty() => rustix::io::read(fd, buffer),
+                    // (An offset of -1 is the file position.)
+                    flags => preadv2(fd, &mut [IoSliceMut::new(buffer)], u64::MAX, flags),
                 };
-                self.position = read.as_ref().ok().map(|n| offset + *n as u64);
-                Ok(read)
+                self.position = read.ok().map(|n| offset + n as u64);
+                Ok(read.map_err(Into::into))
             }
         }
     }
@@ -236,7 +235,7 @@ impl SharedReader<'_> {
 
 impl Supply for StreamSupply<'_> {
     fn claim(&self, slot: &mut FreeSlot<'_, '_>) -> Result<Option<Claim<'_>>, ErrorKind> {
-        let mut reader = self.reader();
+        let mut reader = lock(&self.reader);
         if reader.is_over || self.is_stopped() {
             return Ok(None);
         }

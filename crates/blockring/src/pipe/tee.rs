@@ -4,7 +4,7 @@
 //! pages of one pipe with the other, and the bytes are then read for the consumer.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -159,7 +159,7 @@ impl Tee {
 impl FileCopy {
     fn write(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
-            let (done, error) = write_all(&mut self.file, bytes);
+            let (done, error) = write_all(&self.file, bytes);
             self.bytes += done as u64;
             self.failed = error;
         }
@@ -220,7 +220,7 @@ impl Output {
             }
             let read = packets.read(source, buffer);
             if let Ok(n) = read
-                && let (_, Some(error)) = write_all(&mut self.file, &buffer[..n])
+                && let (_, Some(error)) = write_all(&self.file, &buffer[..n])
             {
                 return Err(error);
             }
@@ -262,25 +262,22 @@ impl Output {
 }
 
 /// Writes all of `bytes`. Returns how many were written, and the error, if any.
-fn write_all(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
+fn write_all(file: &File, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut done = 0;
     while done < bytes.len() {
-        let error = match file.write(&bytes[done..]) {
-            Ok(0) => io::ErrorKind::WriteZero.into(),
+        let written = match rustix::io::write(file, &bytes[done..]) {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => {
                 done += n;
-                continue;
+                Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                match wait_for(file.as_fd(), PollFlags::OUT) {
-                    Ok(()) => continue,
-                    Err(error) => error,
-                }
-            }
-            Err(error) => error,
+            Err(Errno::INTR) => Ok(()),
+            Err(Errno::AGAIN) => wait_for(file.as_fd(), PollFlags::OUT),
+            Err(error) => Err(error.into()),
         };
-        return (done, Some(error));
+        if let Err(error) = written {
+            return (done, Some(error));
+        }
     }
     (done, None)
 }

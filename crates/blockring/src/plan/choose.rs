@@ -3,7 +3,7 @@
 //! Pure, so that every row can be tested, even for devices that this machine does not have.
 
 use super::engine::next_best;
-use super::profile::{Cost, Profile};
+use super::profile::{self, direct_is_faster};
 use super::tuning::Tuning;
 pub(super) use crate::config::size;
 use crate::config::{
@@ -169,7 +169,6 @@ pub(super) struct System<'a> {
     pub(super) libaio: &'a dyn Fn() -> Result<(), String>,
     /// Returns the setting measured best on the device, or why an existing one does not apply.
     pub(super) tuning: &'a dyn Fn() -> Option<Result<Tuning, String>>,
-    pub(super) profile: &'a Profile,
     /// Whether a run may search for a better queue depth.
     pub(super) searches_depth: bool,
     /// Processors that this process may use.
@@ -266,10 +265,6 @@ pub(super) fn limited_block_bytes(limit: &RateLimit) -> u32 {
 }
 
 impl Chooser<'_> {
-    fn cost(&self) -> &Cost {
-        &self.system.profile.cost
-    }
-
     pub(super) fn note(
         &mut self,
         what: &'static str,
@@ -281,14 +276,14 @@ impl Chooser<'_> {
 
     /// Whether seeks will be expensive: the device is rotational, and it will be read.
     pub(super) fn seeks_are_slow(&self) -> bool {
-        self.facts.is_rotational() && self.buffered_cost() >= self.cost().direct
+        self.facts.is_rotational() && self.prefers_direct()
     }
 
     /// Whether reads fill the page cache.
     pub(super) fn fills(&self, cache: CacheMode) -> bool {
         cache != CacheMode::Direct
             && !matches!(self.facts.storage, Storage::Memory | Storage::Pseudo)
-            && self.buffered_cost() >= self.cost().direct
+            && self.prefers_direct()
     }
 
     /// Whether reads wait for a device of this machine. (A network client has its own requests in
@@ -297,10 +292,9 @@ impl Chooser<'_> {
         self.facts.storage == Storage::Local && (cache == CacheMode::Direct || self.fills(cache))
     }
 
-    /// Returns the seconds per GiB through the page cache, given the share of the file in it.
-    fn buffered_cost(&self) -> f64 {
-        let resident = self.facts.resident.unwrap_or(0.0);
-        resident * self.cost().cached + (1.0 - resident) * self.cost().fill
+    /// Whether so little of the file is in the page cache that direct reads are faster.
+    fn prefers_direct(&self) -> bool {
+        direct_is_faster(self.facts.resident.unwrap_or(0.0))
     }
 
     fn describe(&mut self) {
@@ -345,9 +339,7 @@ impl Chooser<'_> {
             self.note("page-cache", cache.name(), EXPLICIT);
             return Ok(cache);
         }
-        let resident = facts.resident.unwrap_or(0.0);
-        let percent = resident * 100.0;
-        let (buffered, direct_cost) = (self.buffered_cost(), self.cost().direct);
+        let percent = facts.resident.unwrap_or(0.0) * 100.0;
         let misfit = self.config.io.block_bytes.filter(|block_bytes| {
             facts.direct.as_ref().is_ok_and(|align| !block_bytes.is_multiple_of(*align))
         });
@@ -369,7 +361,7 @@ impl Chooser<'_> {
                 CacheMode::Buffered,
                 format!("{}: the file system below it is unknown", facts.file_system),
             ),
-            (Ok(_), _) if buffered >= direct_cost => match misfit {
+            (Ok(_), _) if self.prefers_direct() => match misfit {
                 Some(block_bytes) => (
                     CacheMode::Buffered,
                     format!("blocks of {block_bytes} bytes do not fit direct I/O"),
@@ -416,7 +408,7 @@ impl Chooser<'_> {
 
     fn pool_threads(&self) -> u32 {
         let tuned = self.tuning.as_ref().and_then(|tuning| tuning.pool_threads);
-        self.config.io.pool_threads.or(tuned).unwrap_or(self.system.profile.pool_threads)
+        self.config.io.pool_threads.or(tuned).unwrap_or(profile::POOL_THREADS)
     }
 
     fn note_order(&mut self, engine: EngineKind) {

@@ -5,7 +5,6 @@ mod tuned;
 
 use std::time::Duration;
 
-use super::super::profile::BUILT_IN;
 use super::*;
 use crate::config::SLAB_BYTES_MAX;
 use crate::config::validate::ConfigError;
@@ -33,7 +32,6 @@ fn system() -> System<'static> {
         io_uring: &|_| Ok(()),
         libaio: &|| Ok(()),
         tuning: &|| None,
-        profile: &BUILT_IN,
         searches_depth: false,
         cores: 8,
     }

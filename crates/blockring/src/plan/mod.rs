@@ -5,7 +5,7 @@
 
 pub(crate) mod choose;
 mod engine;
-mod profile;
+pub(crate) mod profile;
 mod shape;
 mod stream;
 mod tuned;
@@ -19,7 +19,7 @@ use std::thread;
 
 use self::choose::{Choice, System, decide};
 pub(crate) use self::choose::{ReadAhead, RingPlan, Start, with_fallback};
-pub(crate) use self::profile::BUILT_IN;
+use self::profile::BLOCK_BYTES;
 use self::stream::{StreamFacts, decide_stream};
 use self::tuning::Tuning;
 use crate::config::{CacheMode, Config, EngineKind, IoPriority, Order, SLOT_ALIGN_BYTES};
@@ -44,7 +44,7 @@ use crate::sys;
 const FULL_BYTES_MIN: usize = 64 << 10;
 
 /// Largest file that is read with a single read, in bytes.
-const ONE_READ_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
+const ONE_READ_BYTES_MAX: u64 = BLOCK_BYTES as u64;
 
 /// Largest slab of a reader of small files, in bytes: one huge page.
 const SMALL_SLAB_BYTES: u32 = 2 << 20;
@@ -100,6 +100,7 @@ pub struct RunOptions<'a> {
 pub struct Plan {
     pub(crate) ring: RingPlan,
     pub(crate) kind: PlanKind,
+    is_rotational: bool,
     order: Order,
     pub(crate) range: Option<Range<u64>>,
     /// Holes that are not read: whole blocks, sorted.
@@ -141,7 +142,6 @@ pub(crate) struct Files {
     /// Whether files of one device number may lie on different file systems (overlayfs with
     /// `xino=on`).
     pub(crate) is_layered: bool,
-    pub(crate) is_rotational: bool,
     pub(crate) bypass_cache: bool,
     /// Alignment of direct reads, in bytes; 1 for others.
     pub(crate) sector_bytes: u32,
@@ -203,6 +203,7 @@ impl Plan {
         let make = |ring, kind, holes, choices| Plan {
             ring,
             kind,
+            is_rotational: false,
             order,
             range: run.range.clone(),
             holes,
@@ -232,22 +233,23 @@ impl Plan {
             let choice = Choice { what: "engine", value, why };
             return Ok(make(ring, PlanKind::Extents, Vec::new(), vec![choice]));
         }
-        let (ring, holes, choices) = Plan::extents(source, len, config, run, order)?;
+        let (ring, holes, choices, is_rotational) = Plan::extents(source, len, config, run, order)?;
         let copy_or_map = ring.may_map.then(|| match run.part_of {
             Some(Plan { copy_or_map: Some(shared), .. }) => Arc::clone(shared),
             _ => Arc::default(),
         });
-        Ok(Plan { copy_or_map, ..make(ring, PlanKind::Extents, holes, choices) })
+        Ok(Plan { copy_or_map, is_rotational, ..make(ring, PlanKind::Extents, holes, choices) })
     }
 
-    /// Decides how to read the blocks of a source, and which holes to leave out.
+    /// Decides how to read the blocks of a source, and which holes to leave out. Also returns whether
+    /// the device is rotational.
     fn extents(
         source: &Source,
         len: u64,
         config: &Config,
         run: &RunOptions<'_>,
         order: Order,
-    ) -> Result<(RingPlan, Holes, Vec<Choice>), ErrorKind> {
+    ) -> Result<(RingPlan, Holes, Vec<Choice>, bool), ErrorKind> {
         let holes = match run.skip_holes && run.range.is_none() && may_skip_holes(config) {
             true => source.holes(HOLE_BYTES_MIN),
             false => Vec::new(),
@@ -266,7 +268,6 @@ impl Plan {
             io_uring: &io_uring::usable,
             libaio: &libaio::usable,
             tuning: &|| run.tuning?(source.device()),
-            profile: &BUILT_IN,
             searches_depth: true,
             cores: cores(),
         };
@@ -280,7 +281,7 @@ impl Plan {
                 why: format!("it needs a file position of its own: {error}"),
             })?;
         }
-        Ok((ring, holes, choices))
+        Ok((ring, holes, choices, facts.is_rotational()))
     }
 
     fn stream(
@@ -324,7 +325,6 @@ impl Plan {
             libaio: &libaio::usable,
             // Measurements of one long file do not apply to many short ones.
             tuning: &|| None,
-            profile: &BUILT_IN,
             searches_depth: false,
             cores: cores(),
         };
@@ -356,7 +356,6 @@ impl Plan {
             shape_is_explicit: config.has_explicit_shape(),
             storage: facts.storage,
             is_layered,
-            is_rotational: facts.is_rotational(),
             bypass_cache: config.io.bypass_cache,
             sector_bytes,
             small_flags: match is_uncached && facts::dontcache(samples[0].file()).is_ok() {
@@ -370,6 +369,7 @@ impl Plan {
         Ok(Plan {
             ring,
             kind: PlanKind::Files(files),
+            is_rotational: facts.is_rotational(),
             order: Order::AnyOrder,
             range: None,
             holes: Vec::new(),
@@ -426,10 +426,10 @@ impl Plan {
         self.ring.align.into()
     }
 
-    /// For many files, whether their device is rotational, so that files should be read one after
-    /// another, in the order of their physical offsets.
+    /// Whether the device is rotational, so that many files should be read one after another, in the
+    /// order of their physical offsets. (A file that fits in one read is never reported as such.)
     pub fn is_rotational(&self) -> bool {
-        matches!(&self.kind, PlanKind::Files(files) if files.is_rotational)
+        self.is_rotational
     }
 
     /// Returns the statistics of its runs so far; `None` unless enabled in the [`Config`].

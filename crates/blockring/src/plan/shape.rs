@@ -3,7 +3,9 @@
 use super::choose::{
     Chooser, EXPLICIT, QUEUE_SLOTS, Start, consumer_threads, limited_block_bytes, size, uses_queue,
 };
-use super::profile::Profile;
+use super::profile::{
+    BLOCK_BYTES, CACHED_BLOCK_BYTES, DEPTH_MAX, IN_FLIGHT_BYTES, LONG_BLOCK_BYTES,
+};
 use super::tuning::Tuning;
 use crate::config::validate::ConfigError;
 use crate::config::{CacheMode, Config, Consume, EngineKind, HugePages, Order, SLOTS_MAX};
@@ -31,24 +33,22 @@ const SEARCHED_TIMES: u32 = 2;
 impl Chooser<'_> {
     pub(super) fn block(&mut self, engine: EngineKind, cache: CacheMode) -> Result<u32, ErrorKind> {
         let facts = self.facts;
-        let Profile { block_bytes, cached_block_bytes, long_block_bytes, .. } =
-            *self.system.profile;
         let tuning = self.tuning.clone();
         let (mut block_bytes, mut why) = match (self.config.io.block_bytes, &tuning) {
             (Some(block_bytes), _) => (block_bytes, EXPLICIT),
             (None, Some(tuning)) => (tuning.block_bytes, &*tuning.why),
             _ if self.seeks_are_slow() => {
-                (long_block_bytes, "rotational device: long reads, one after another")
+                (LONG_BLOCK_BYTES, "rotational device: long reads, one after another")
             }
             _ if engine == EngineKind::Mmap => {
-                (long_block_bytes, "mapping a block has a fixed cost, so long blocks are faster")
+                (LONG_BLOCK_BYTES, "mapping a block has a fixed cost, so long blocks are faster")
             }
-            _ if cache == CacheMode::Direct => (block_bytes, "measured best for direct reads"),
+            _ if cache == CacheMode::Direct => (BLOCK_BYTES, "measured best for direct reads"),
             _ if cache == CacheMode::Dontcache => {
-                (long_block_bytes, "long reads suit the kernel's read-ahead")
+                (LONG_BLOCK_BYTES, "long reads suit the kernel's read-ahead")
             }
-            _ if self.fills(cache) => (block_bytes, "measured best for filling the page cache"),
-            _ => (cached_block_bytes, "small enough to stay in the CPU cache until it is consumed"),
+            _ if self.fills(cache) => (BLOCK_BYTES, "measured best for filling the page cache"),
+            _ => (CACHED_BLOCK_BYTES, "small enough to stay in the CPU cache until it is consumed"),
         };
         if let (Some(limit), None) = (&self.config.io.rate_limit, self.config.io.block_bytes)
             && block_bytes > limited_block_bytes(limit)
@@ -134,8 +134,7 @@ impl Chooser<'_> {
             }
             _ if self.seeks_are_slow() => (2, "rotational device: one stream".to_owned()),
             _ => {
-                let Profile { in_flight_bytes, depth_max, .. } = *self.system.profile;
-                let depth = (in_flight_bytes / block_bytes).clamp(2, depth_max);
+                let depth = (IN_FLIGHT_BYTES / block_bytes).clamp(2, DEPTH_MAX);
                 (depth, in_flight(depth))
             }
         };

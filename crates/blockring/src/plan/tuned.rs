@@ -1,6 +1,7 @@
 //! Whether a measured setting of the device replaces the built-in one.
 
 use super::choose::{Chooser, size};
+use super::profile;
 use super::tuning::Tuning;
 use crate::config::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CacheMode, EngineKind, POOL_THREADS_MAX, QUEUE_DEPTH_MAX,
@@ -34,8 +35,8 @@ impl Chooser<'_> {
         let align = self.facts.direct.as_ref().copied().unwrap_or(1);
         let threads = pool_threads.unwrap_or(1);
         let in_flight_bytes = u64::from(block_bytes) * u64::from(depth);
-        let is_more = in_flight_bytes > self.system.profile.in_flight_bytes.into()
-            || block_bytes > self.system.profile.block_bytes;
+        let is_more =
+            in_flight_bytes > profile::IN_FLIGHT_BYTES.into() || block_bytes > profile::BLOCK_BYTES;
         let len_min = in_flight_bytes.saturating_mul(IN_FLIGHT_TIMES);
         let rules = [
             (

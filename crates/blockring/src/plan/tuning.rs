@@ -2,7 +2,7 @@
 //!
 //! The caller stores it and checks that it still applies; `tuned.rs`, that it suits a source.
 
-use super::profile::{BUILT_IN, Profile};
+use super::profile::{BLOCK_BYTES, IN_FLIGHT_BYTES};
 use crate::config::EngineKind;
 
 /// The setting measured best for long direct reads of one device. Its values were measured
@@ -23,12 +23,11 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        let Profile { block_bytes, in_flight_bytes, .. } = BUILT_IN;
         Tuning {
             engine: EngineKind::IoUring,
             pool_threads: None,
-            block_bytes,
-            depth: in_flight_bytes / block_bytes,
+            block_bytes: BLOCK_BYTES,
+            depth: IN_FLIGHT_BYTES / BLOCK_BYTES,
             why: "built in".to_owned(),
         }
     }

@@ -23,7 +23,8 @@ use crate::core::supply::{Claim, FreeSlot, Supply, Target};
 use crate::error::{BoxError, ErrorKind};
 use crate::lock;
 use crate::observe::stats::RunGuard;
-use crate::plan::{BUILT_IN, Files, Plan, PlanKind, RingPlan};
+use crate::plan::profile::{BLOCK_BYTES, CACHED_BLOCK_BYTES, direct_is_faster};
+use crate::plan::{Files, Plan, PlanKind, RingPlan};
 use crate::source::file_system::{Storage, file_system};
 use crate::source::{Source, bypass, residency};
 use crate::sys;
@@ -34,7 +35,7 @@ use crate::sys::priority::PriorityGuard;
 const SMALL_BLOCK_BYTES: u32 = 32 << 10;
 
 /// Longest file that a [small](ReaderKind::Small) reader should read, in bytes.
-const SMALL_BYTES_MAX: u64 = BUILT_IN.block_bytes as u64;
+const SMALL_BYTES_MAX: u64 = BLOCK_BYTES as u64;
 
 /// Where parts of files may start: no direct read needs a larger alignment.
 const PART_ALIGN: u64 = SLOT_ALIGN_BYTES as u64;
@@ -138,11 +139,7 @@ impl Plan {
             true => residency::resident_small(source.file(), len),
             false => residency::resident(source.file(), len),
         };
-        let cost = &BUILT_IN.cost;
-        match resident {
-            Some(part) => part * cost.cached + (1.0 - part) * cost.fill >= cost.direct,
-            None => !is_small,
-        }
+        resident.map_or(!is_small, direct_is_faster)
     }
 
     /// Reads a small file if all of it is in the page cache, with one system call instead of two
@@ -178,7 +175,7 @@ impl Plan {
             (ring.engine, ring.cache) = (EngineKind::Pread, CacheMode::Buffered);
             (ring.slots, ring.depth, ring.align) = (1, 1, 1);
             if !files.shape_is_explicit {
-                ring.block_bytes = ring.block_bytes.min(BUILT_IN.cached_block_bytes);
+                ring.block_bytes = ring.block_bytes.min(CACHED_BLOCK_BYTES);
             }
             // Zeroing 2 MiB takes longer than reading a small file. (Reserved pages are explicit.)
             if ring.huge_pages == HugePages::Advise {

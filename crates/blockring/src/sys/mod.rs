@@ -117,19 +117,6 @@ pub(crate) unsafe fn pread(
     })
 }
 
-/// `read` at the file position.
-pub(crate) fn read_into(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the slice is valid for writes of its length.
-    check(unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) })
-}
-
-/// `read` at the file position, with the flags of `preadv2`.
-pub(crate) fn read_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
-    let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: the slice is valid for writes of its length. Offset -1 is the file position.
-    check(unsafe { libc::preadv2(fd.as_raw_fd(), &part, 1, -1, flags) })
-}
-
 /// [`pread`] into a slice.
 pub(crate) fn pread_into(
     fd: BorrowedFd<'_>,

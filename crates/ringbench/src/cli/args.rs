@@ -15,8 +15,8 @@ use crate::model::units::parse_size;
 /// Measures files, devices and pipes: their limits, and how close programs come to them.
 ///
 /// Each workload prints tables; with -o it also writes a run file, which `ringbench report` draws.
-/// --dry-run prints how long a workload takes and how much it reads and writes. Keep the machine idle
-/// meanwhile. As root, the page cache is emptied before cold runs.
+/// --dry-run prints how long a workload takes and how much it reads and writes. Nothing else should
+/// run during a measurement. As root, the page cache is emptied before cold runs.
 #[derive(Debug, Parser)]
 #[command(name = "ringbench", version, max_term_width = 100)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true)]
@@ -39,7 +39,7 @@ pub(crate) enum Generate {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure the limits of reading, hashing and copying, and ringsum
+    /// Measure how fast reading, hashing and copying can be, and ringsum
     ///
     /// Bypasses the page cache if possible. In a folder, a file is created and removed.
     Limits(LimitsArgs),
@@ -56,11 +56,11 @@ pub(crate) enum Command {
     ///
     /// fio runs with the same settings for comparison. In a folder, a file is created and removed.
     Random(RandomArgs),
-    /// Measure a small server that writes with fsync, and verifies blocks
+    /// Measure a small server: durable writes, and reads that are verified
     ///
     /// Writes only to a file that it has created itself, and removes it. Never writes to a device.
     Pool(PoolArgs),
-    /// Measure lookups of many keys at once, against a loop of reads
+    /// Measure batches of lookups against a loop of single reads
     ///
     /// In a folder, a file is created and removed.
     Batch(BatchArgs),
@@ -74,9 +74,9 @@ pub(crate) enum Command {
     /// another kernel or on another device. The search starts at the built-in settings and changes one at
     /// a time. At the end both are measured again, and only settings that are better are saved.
     Tune(TuneArgs),
-    /// Write saved runs as a page of HTML, Markdown, CSV or a picture
+    /// Turn saved runs into an HTML page, Markdown, CSV or SVG
     Report(ReportArgs),
-    /// Compare two saved runs: the cases that changed beyond doubt
+    /// Compare two saved runs: which cases changed by more than noise
     Diff(DiffArgs),
 }
 

@@ -38,6 +38,8 @@ fn write_page(page: &mut String, runs: &[NamedRun]) -> Result {
     if runs.len() > 1 {
         page.push_str("<nav aria-label=\"Contents\"><ul>");
         for (number, NamedRun { name, .. }) in runs.iter().enumerate() {
+            // (Without the folder, in which all of them usually are.)
+            let name = name.rsplit('/').next().unwrap_or(name);
             write!(page, "<li><a href=\"#r{number}\">{}</a></li>", escape(name))?;
         }
         page.push_str("</ul></nav>\n");

@@ -134,14 +134,10 @@ pub(super) fn quantity(name: &str, value: f64) -> (String, String) {
 /// A row for each case, and a column for each part that any sample has.
 pub(super) fn of_group(group: &Group) -> Table {
     let mut table = with_all_columns(group);
-    let is_used: Vec<bool> = (0..table.columns.len())
-        .map(|index| table.rows.iter().any(|row| !row[index].text.is_empty()))
-        .collect();
-    let mut used = is_used.iter();
-    table.columns.retain(|_| *used.next().unwrap_or(&true));
-    for row in &mut table.rows {
-        let mut used = is_used.iter();
-        row.retain(|_| *used.next().unwrap_or(&true));
+    for column in (0..table.columns.len()).rev() {
+        if table.rows.iter().all(|row| row[column].text.is_empty()) {
+            table.remove(column);
+        }
     }
     table
 }
@@ -217,9 +213,14 @@ impl Table {
             }
         }
     }
-}
 
-impl Table {
+    fn remove(&mut self, column: usize) {
+        self.columns.remove(column);
+        for row in &mut self.rows {
+            row.remove(column);
+        }
+    }
+
     /// The width of each column, in characters.
     pub(super) fn widths(&self) -> Vec<usize> {
         let chars = |text: &str| text.chars().count();
@@ -256,13 +257,10 @@ pub(super) fn brief(group: &Group, columns: usize) -> Table {
         return table;
     }
     let mut table = with_all_columns(group);
-    table.columns.truncate(5);
     // Case, value, ratio to the best, number of samples: the range is in a report.
-    table.columns.remove(2);
-    for row in &mut table.rows {
-        row.truncate(5);
-        row.remove(2);
-    }
+    table.remove(2);
+    table.columns.truncate(4);
+    table.rows.iter_mut().for_each(|row| row.truncate(4));
     table.rows.retain(|row| row[1].value.is_some());
     if table.rows.len() > CASES_MAX {
         let ratio = |row: &Vec<Cell>| row[2].value.unwrap_or(f64::NAN).ln();

@@ -1,18 +1,16 @@
 //! The [`Runner`] of the machine itself: prepares the page cache, and watches the disk.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::cache::{self, Dropping};
 use super::interrupt;
-use super::plan::{Cache, CasePlan};
+use super::plan::{Cache, GroupPlan};
 use super::schedule::Runner;
 use crate::model::case::{Missing, Sample};
 use crate::model::environment::{CpuTimes, DiskCounter};
 
 pub(super) struct Live<'a, 'b> {
-    cases: &'b mut Vec<CasePlan<'a>>,
-    paths: &'b [PathBuf],
+    plan: &'b mut GroupPlan<'a>,
     /// Start of the run.
     start: Instant,
     dropping: Dropping,
@@ -24,35 +22,22 @@ pub(super) struct Live<'a, 'b> {
 }
 
 impl<'a, 'b> Live<'a, 'b> {
-    pub(super) fn new(
-        cases: &'b mut Vec<CasePlan<'a>>,
-        paths: &'b [PathBuf],
-        start: Instant,
-        dropping: Dropping,
-    ) -> Live<'a, 'b> {
-        let disk = paths.first().map(|path| DiskCounter::of(path));
-        Live {
-            cases,
-            paths,
-            start,
-            dropping,
-            disk,
-            disk_before: None,
-            cpu_before: None,
-            not_cold: None,
-        }
+    pub(super) fn new(plan: &'b mut GroupPlan<'a>, start: Instant, dropping: Dropping) -> Self {
+        let disk = plan.paths.first().map(|path| DiskCounter::of(path));
+        let (disk_before, cpu_before, not_cold) = (None, None, None);
+        Live { plan, start, dropping, disk, disk_before, cpu_before, not_cold }
     }
 
     fn prepare_cache(&mut self, case: usize) -> Result<(), Missing> {
-        match self.cases[case].cache {
+        match self.plan.cases[case].cache {
             Cache::Any => {}
             Cache::Cold => {
-                if let Err(why) = self.dropping.drop_pages(self.paths) {
+                if let Err(why) = self.dropping.drop_pages(&self.plan.paths) {
                     self.not_cold = Some(why);
                 }
             }
             // Each time: a kernel may reclaim pages that were not read for some seconds (DAMON).
-            Cache::Warm => cache::fill(self.paths)?,
+            Cache::Warm => cache::fill(&self.plan.paths)?,
         }
         Ok(())
     }
@@ -65,11 +50,11 @@ impl<'a, 'b> Live<'a, 'b> {
 impl Runner for Live<'_, '_> {
     fn prepare(&mut self, case: usize) -> Result<(), Missing> {
         self.prepare_cache(case)?;
-        if self.cases[case].primed {
-            (self.cases[case].measure)()?;
+        if self.plan.cases[case].primed {
+            (self.plan.cases[case].measure)()?;
             self.prepare_cache(case)?;
         }
-        if let Some(prepare) = &mut self.cases[case].prepare {
+        if let Some(prepare) = &mut self.plan.cases[case].prepare {
             prepare();
         }
         self.disk_before = self.disk_bytes();
@@ -78,7 +63,7 @@ impl Runner for Live<'_, '_> {
     }
 
     fn measure(&mut self, case: usize) -> Result<Sample, Missing> {
-        let sample = (self.cases[case].measure)()?;
+        let sample = (self.plan.cases[case].measure)()?;
         let counts = self.disk_bytes().zip(self.disk_before);
         let delivered = counts.map(|(after, before)| after.saturating_sub(before));
         let others = CpuTimes::now().zip(self.cpu_before).map(|(now, before)| now.since(before));

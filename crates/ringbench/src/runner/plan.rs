@@ -71,7 +71,7 @@ impl Cost {
         Cost { seconds, ..Cost::default() }
     }
 
-    pub(super) fn add(&mut self, other: Cost, times: u32) {
+    pub(crate) fn add(&mut self, other: Cost, times: u32) {
         let add = |sum: u64, bytes: u64| sum.saturating_add(bytes.saturating_mul(times.into()));
         self.read_bytes = add(self.read_bytes, other.read_bytes);
         self.written_bytes = add(self.written_bytes, other.written_bytes);

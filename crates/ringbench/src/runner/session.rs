@@ -170,11 +170,11 @@ impl<'a> Session<'a> {
         let round_s: f64 = plan.live().map(|case| case.sample_s()).sum();
         let group_ms = to_ms(round_s * f64::from(self.times_max(&plan)));
         let end_ms = self.progress.position() + group_ms;
-        let mut group = plan.group;
+        let mut group = plan.group.clone();
         group.cases = plan.cases.iter().map(|plan| plan.case.clone()).collect();
         let place = self.run.groups.len();
         self.run.groups.push(group.clone());
-        let mut live = Live::new(&mut plan.cases, &plan.paths, self.start, self.dropping);
+        let mut live = Live::new(&mut plan, self.start, self.dropping);
         let ended =
             schedule::carry_out(&mut group, &schedule, &mut live, &mut |group, step| match step {
                 Step::Starts { case, round, warms_up } => {
@@ -226,11 +226,6 @@ impl<'a> Session<'a> {
         self.run.state == RunState::Running && !interrupt::is_interrupted()
     }
 
-    /// Gathers the facts of the targets, once they exist.
-    pub(crate) fn describe_targets(&mut self, targets: &[PathBuf]) {
-        self.run.environment = Environment::capture(targets);
-    }
-
     pub(crate) fn drop_pages(&self, paths: &[PathBuf]) -> anyhow::Result<()> {
         self.dropping.drop_pages(paths)
     }
@@ -251,13 +246,6 @@ impl<'a> Session<'a> {
     /// The name and the median of the best case of a group.
     pub(crate) fn best(&self, group: &str) -> Option<(String, f64)> {
         self.group(group)?.best().map(|(case, median)| (case.name.clone(), median))
-    }
-
-    /// Adds a group that is derived from others.
-    pub(crate) fn add(&mut self, group: Group) {
-        if !group.cases.is_empty() {
-            self.run.groups.push(group);
-        }
     }
 
     /// Adds a number to the results, under its name in words that are joined; the unit stands last.

@@ -66,20 +66,16 @@ const BLAKE2B: (&str, Output) = ("BLAKE2b", Output::Hex(128));
 const XXH3: (&str, Output) = ("XXH3", Output::Hex(16));
 const LINES: (&str, Output) = ("BLAKE3 of the tree", Output::Lines);
 
-fn words(words: &[&str]) -> Vec<OsString> {
-    words.iter().map(OsString::from).collect()
-}
-
 impl Peer {
     /// A command whose words are separated by spaces, before other words.
     fn new(command: &str, more: &[&OsStr]) -> Peer {
-        let program: Vec<&str> = command.split(' ').collect();
-        let argv = words(&program).into_iter().chain(more.iter().map(|&word| word.to_owned()));
+        let argv = command.split(' ').map(OsStr::new).chain(more.iter().copied());
+        let program = command.split(' ').next().unwrap_or_default();
         Peer {
             name: command.to_owned(),
             pipeline: Pipeline::new(argv),
             digest: None,
-            programs: vec![program[0].to_owned()],
+            programs: vec![program.to_owned()],
         }
     }
 

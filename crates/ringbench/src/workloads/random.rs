@@ -147,6 +147,8 @@ fn conclude(args: &RandomArgs, session: &mut Session<'_>) {
             ..group
         };
         latencies.cases.retain(|case| case.parameters.get("depth") == Some(&depth));
-        session.add(latencies);
+        if !latencies.cases.is_empty() {
+            session.run.groups.push(latencies);
+        }
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use blockring::{CacheMode, Config, Plan, RunOptions, Source};
 
 use crate::cli::args::{RunArgs, TargetArgs};
+use crate::model::environment::Environment;
 use crate::model::units::show_size;
 use crate::runner::scratch::Scratch;
 use crate::runner::{GroupPlan, Session};
@@ -64,7 +65,7 @@ impl Target {
     pub(crate) fn create(&mut self, session: &mut Session<'_>) -> anyhow::Result<()> {
         if self.is_folder {
             self.scratch = Some(Scratch::with_random(&self.path, self.len)?);
-            session.describe_targets(&self.paths());
+            session.run.environment = Environment::capture(&self.paths());
         }
         Ok(())
     }

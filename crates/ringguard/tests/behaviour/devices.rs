@@ -146,6 +146,46 @@ fn a_full_file_system_is_named() {
     });
 }
 
+/// Where files can share blocks, there is room for a repaired one beside the damaged one.
+#[test]
+fn intact_blocks_are_shared() {
+    let content = Random::new(8).bytes(80 << 20);
+    for (name, make) in [("btrfs", "mkfs.btrfs -q -m single"), ("XFS", "mkfs.xfs -q")] {
+        attempt(name, |setup| {
+            setup.tool(&format!("truncate -s 320M backing && {make} backing"))?;
+            setup.mount("mount -o loop backing")?;
+            let on = setup.scratch.path("on");
+            let create = |file: &str, args: &[&str]| {
+                let out = format!("{file}.guard");
+                let args = [args, &["-C", "on", "-o", &out]].concat();
+                run_in(setup.scratch.0.path(), &args, &[])
+            };
+            let path = on.join("file");
+            fs::write(&path, &content).unwrap();
+            // No room for a second file is left.
+            let free =
+                setup.tool("sync on/file && df --output=avail --block-size=1M on | tail -1")?;
+            let free: u64 = free.parse().map_err(|_| format!("df: {free}"))?;
+            setup.tool(&format!("fallocate -l {}M on/ballast", free.saturating_sub(60)))?;
+            create("one", &["create", "on/file"]).is(0);
+            // (A set of one.)
+            create("set", &["create", "on/file", "on/file"]).is(0);
+            // Damaged, with a lost end, and with something behind it.
+            for (i, guard) in ["one.guard", "set.guard", "one.guard"].into_iter().enumerate() {
+                let file = OpenOptions::new().write(true).open(&path).unwrap();
+                file.write_all_at(&[0; 1_000_000], 20_000_000).unwrap();
+                file.set_len(content.len() as u64 + i as u64 * 5_000 - 5_000).unwrap();
+                file.sync_all().unwrap();
+                run_in(setup.scratch.0.path(), &["repair", "-C", "on", guard], &[]).is(0);
+                assert!(fs::read(&path).unwrap() == content);
+                assert!(fs::read(on.join("file.damaged")).unwrap() != content);
+                fs::remove_file(on.join("file.damaged")).unwrap();
+            }
+            Ok(())
+        });
+    }
+}
+
 /// Small pieces do not begin where direct reads may on a device with sectors of 4096 bytes.
 #[test]
 fn sectors_of_4096_bytes() {

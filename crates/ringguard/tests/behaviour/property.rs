@@ -7,7 +7,7 @@ use std::fs;
 use crate::reader::Guard;
 use crate::support::{Random, Scratch};
 
-/// Numbers of trees and damages.
+/// Number of trees and damages, unless PROPERTY_ROUNDS is set (for qemu, which takes 20 s for one).
 const ROUNDS: u64 = 150;
 
 fn length(random: &mut Random) -> usize {
@@ -84,7 +84,8 @@ fn losses(
 #[test]
 fn what_the_parity_suffices_for_is_repaired() {
     let (mut repaired, mut beyond, mut intact) = (0, 0, 0);
-    for seed in 0..ROUNDS {
+    let rounds = std::env::var("PROPERTY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    for seed in 0..rounds.unwrap_or(ROUNDS) {
         match round(seed) {
             0 => intact += 1,
             1 => repaired += 1,
@@ -92,7 +93,10 @@ fn what_the_parity_suffices_for_is_repaired() {
         }
     }
     // Each outcome was seen.
-    assert!(repaired > 20 && beyond > 10 && intact > 0, "{repaired} {beyond} {intact}");
+    assert!(
+        rounds.is_some() || (repaired > 20 && beyond > 10 && intact > 0),
+        "{repaired} {beyond} {intact}"
+    );
 }
 
 /// Returns the status of a verification after the damage.

@@ -198,3 +198,23 @@ fn json_has_the_ranges() {
     let object: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert_eq!((&object["data_bytes"], &object["set"]), (&100_000.into(), &false.into()));
 }
+
+/// What is read back is what the device has: parts that are read while others are written, parts that are
+/// read after the fsync, and the end, which is written through the page cache.
+#[test]
+fn a_device_that_writes_something_else_is_found_out() {
+    let len = 9_000_001;
+    let (scratch, data) = scratch_with(len);
+    let mut bad = data.clone();
+    bad[3_000_000..3_200_000].fill(7);
+    for at in [0, 10_000, 3_100_000, len / 2, len - 70_000, len - 1] {
+        scratch.write("file", &bad);
+        let at = at.to_string();
+        let ran = scratch.run_with(&["repair", "file"], &[("RINGGUARD_SPOIL", &at)]).is(4);
+        assert!(ran.err().contains("reads back as something else"), "{at}: {}", ran.err());
+        assert!(fs::read(scratch.path("file")).unwrap() == bad);
+        assert!(!scratch.path("file.repairing").exists());
+    }
+    scratch.run(&["repair", "file"]).is(0);
+    assert!(fs::read(scratch.path("file")).unwrap() == data);
+}

@@ -38,7 +38,7 @@ pub(crate) struct Session<'a> {
     pub(crate) progress: ProgressBar,
     settings: Settings,
     trace: Option<Trace>,
-    totals: Option<Totals>,
+    pub(crate) totals: Totals,
 }
 
 /// Why an input has no digest.
@@ -84,10 +84,8 @@ impl<'a> Session<'a> {
             None if args.keyed => Mode::Keyed(inputs.key()?),
             None => Mode::Hash,
         };
-        let trace = match &args.trace {
-            Some(path) => Some(create_trace(path).map_err(|error| trace_failed(path, &error))?),
-            None => None,
-        };
+        let create = |path| create_trace(path).map_err(|error| trace_failed(path, &error));
+        let trace = args.trace.as_deref().map(create).transpose()?;
         // Last, because it truncates a file.
         let output = Output::new(destination(args))?;
         Ok(Session {
@@ -98,16 +96,14 @@ impl<'a> Session<'a> {
             progress: ProgressBar::new(args.progress),
             settings,
             trace,
-            totals: args.stats.map(Totals::new),
+            totals: Totals::new(args.stats),
         })
     }
 
     /// Removes the progress bar, prints the total statistics, and completes the trace.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         self.progress.finish();
-        if let Some(totals) = &self.totals {
-            totals.print(self.messages);
-        }
+        self.totals.print(self.messages);
         if let (Some(trace), Some(path)) = (&self.trace, &self.args.trace) {
             trace.finish().map_err(|error| trace_failed(path, &error))?;
         }
@@ -252,8 +248,8 @@ impl<'a> Session<'a> {
             self.progress.suspend(|| self.messages.say_lines(Some(name), &text));
         }
         let digests = hash();
-        if let Some(totals) = &self.totals {
-            self.progress.suspend(|| totals.add_input(self.messages, path, plan));
+        if self.args.stats.is_some() {
+            self.progress.suspend(|| self.totals.add_input(self.messages, path, plan));
         }
         digests
     }
@@ -265,13 +261,6 @@ impl<'a> Session<'a> {
         }
         let text = format!("plan for the files of a device\n{plan}");
         self.progress.suspend(|| self.messages.say_lines(None, &text));
-    }
-
-    /// Adds the statistics of the files of a device.
-    pub(crate) fn add_device(&self, plan: &Plan) {
-        if let Some(totals) = &self.totals {
-            totals.add_device(plan);
-        }
     }
 
     /// Opens a list of names or a checksum file; `-` is standard input.
@@ -289,20 +278,6 @@ impl<'a> Session<'a> {
     pub(crate) fn say(&self, text: &dyn std::fmt::Display) {
         self.output.flush_before_message();
         self.progress.suspend(|| self.messages.say(text));
-    }
-
-    /// Counts files whose digests came from the index, and their bytes.
-    pub(crate) fn count_from_index(&self, files: u64, bytes: u64) {
-        if let Some(totals) = &self.totals {
-            totals.count_from_index(files, bytes);
-        }
-    }
-
-    /// Counts inputs. `is_shared`: they shared readers, and have no statistics of their own.
-    pub(crate) fn count_inputs(&self, inputs: u64, is_shared: bool) {
-        if let Some(totals) = &self.totals {
-            totals.count_inputs(inputs, is_shared);
-        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use blockring::{Block, ErrorKind, RunOptions, Source};
 
 use super::digest::Digest;
-use super::outboard::{Outboard, left_len};
-use super::tree::{Subtree, is_subtree_size, subtree_hasher};
+use super::outboard::Outboard;
+use super::tree::{Subtree, is_subtree_size, left_subtree_len};
 use super::{Algorithms, Error, Options, TreeHasher, plan, refuse_null};
 use crate::lock;
 
@@ -127,7 +127,8 @@ impl Search<'_> {
         let Some(first) = blocks.first() else { return std::iter::once(0..self.found).collect() };
         let block_bytes = first.len.max(self.outboard.group_bytes);
         let mut differ = Vec::new();
-        self.descend(0..self.outboard.len, *self.root, block_bytes, &mut |range, expected| {
+        let all = 0..self.outboard.len;
+        self.descend(&all, all.clone(), *self.root, block_bytes, &mut |range, expected| {
             let at = blocks.binary_search_by_key(&range.start, |block| block.offset);
             let is_same = at.is_ok_and(|at| {
                 let block = blocks[at];
@@ -141,56 +142,41 @@ impl Search<'_> {
         joined(differ)
     }
 
-    /// Visits the subtrees of at most `least` bytes with their expected values; or larger ones
-    /// without, whose nodes do not lead to the root. The whole tree, if it is not larger, has its
-    /// root as value.
-    fn descend(&self, range: Range<u64>, expected: [u8; 32], least: u64, visit: &mut Visit<'_>) {
-        let len = range.end - range.start;
-        if len <= least {
-            return visit(range, Some(&expected));
-        }
-        let Some((left, right)) = self.outboard.children(&self.options.mode, &range, &expected)
-        else {
-            return visit(range, None);
-        };
-        let middle = range.start + left_len(len);
-        self.descend(range.start..middle, left, least, visit);
-        self.descend(middle..range.end, right, least, visit);
-    }
-
-    /// Returns the groups in `range` with their expected values.
-    fn groups(&self, range: &Range<u64>) -> Vec<(Range<u64>, Option<[u8; 32]>)> {
-        let mut groups = Vec::new();
-        self.descend_to(range, 0..self.outboard.len, *self.root, &mut groups);
-        groups
-    }
-
-    /// As [`descend`](Search::descend), but only into what overlaps `range`, and down to groups.
-    fn descend_to(
+    /// Visits what overlaps `wanted` of the tree at `node`: the subtrees of at most `least` bytes
+    /// with their expected values; or the wanted part of larger ones without, whose nodes do not
+    /// lead to the root. The whole tree, if it is not larger, has its root as value.
+    fn descend(
         &self,
         wanted: &Range<u64>,
         node: Range<u64>,
         expected: [u8; 32],
-        groups: &mut Vec<(Range<u64>, Option<[u8; 32]>)>,
+        least: u64,
+        visit: &mut Visit<'_>,
     ) {
         if node.end <= wanted.start || wanted.end <= node.start {
             return;
         }
         let len = node.end - node.start;
-        if len <= self.outboard.group_bytes {
-            return groups.push((node, Some(expected)));
-        }
-        match self.outboard.children(&self.options.mode, &node, &expected) {
-            None => {
-                let range = node.start.max(wanted.start)..node.end.min(wanted.end);
-                groups.push((range, None));
-            }
-            Some((left, right)) => {
-                let middle = node.start + left_len(len);
-                self.descend_to(wanted, node.start..middle, left, groups);
-                self.descend_to(wanted, middle..node.end, right, groups);
-            }
-        }
+        let Some(left_len) = left_subtree_len(len).filter(|_| len > least) else {
+            return visit(node, Some(&expected));
+        };
+        let Some((left, right)) = self.outboard.children(&self.options.mode, &node, &expected)
+        else {
+            return visit(node.start.max(wanted.start)..node.end.min(wanted.end), None);
+        };
+        let middle = node.start + left_len;
+        self.descend(wanted, node.start..middle, left, least, visit);
+        self.descend(wanted, middle..node.end, right, least, visit);
+    }
+
+    /// Returns the groups in `range` with their expected values.
+    fn groups(&self, range: &Range<u64>) -> Vec<(Range<u64>, Option<[u8; 32]>)> {
+        let (all, least) = (0..self.outboard.len, self.outboard.group_bytes);
+        let mut groups = Vec::new();
+        self.descend(range, all, *self.root, least, &mut |range, expected| {
+            groups.push((range, expected.copied()));
+        });
+        groups
     }
 
     /// Reads a suspect range again, past read errors, and appends its bad groups.
@@ -257,8 +243,6 @@ impl Search<'_> {
         if bytes.len() as u64 == self.outboard.len {
             return *mode.hasher().update(bytes).finalize().as_bytes();
         }
-        let mut hasher = subtree_hasher(mode, offset);
-        hasher.update(bytes);
-        blake3::hazmat::HasherExt::finalize_non_root(&hasher)
+        Subtree::hash(mode, offset, bytes).cv
     }
 }

@@ -35,7 +35,7 @@ use self::algorithm::{Algorithm, Algorithms};
 use self::digest::{Digest, Digests};
 pub(crate) use self::ordered_hasher::OrderedHasher;
 use self::resume::Resume;
-use self::tree::{Subtree, TreeError, is_subtree_size};
+use self::tree::{Subtree, Tree, TreeError, is_subtree_size};
 pub(crate) use self::tree_hasher::TreeHasher;
 use self::zeros::HoleHasher;
 use crate::lock;
@@ -261,7 +261,9 @@ pub fn digest_planned(
     let block_bytes = plan.block_bytes();
     let makes_tree = is_subtree_size(block_bytes);
     let tree = match (resume, source.len()) {
-        (Some(resume), Some(len)) => TreeHasher::collecting(mode, len, resume.subtree_bytes),
+        (Some(resume), Some(len)) => {
+            TreeHasher::over(mode, Tree::collecting(len, mode, resume.subtree_bytes))
+        }
         _ => TreeHasher::new(mode),
     };
     // (Offsets of a source that is read from a position do not start at 0.)
@@ -443,7 +445,8 @@ pub fn hash_range(source: &Source, range: Range<u64>, options: &Options) -> Resu
     // (A measured setting may have any block size.)
     let makes_tree = !options.config.io.in_order && is_subtree_size(plan.block_bytes());
     if makes_tree && plan.block_bytes() < len {
-        let tree = TreeHasher::of_range(&options.mode, &range);
+        let tree = Tree::of_range(range.start, len, &options.mode);
+        let tree = TreeHasher::over(&options.mode, tree);
         plan.any_order(source, |block| Ok(tree.update(block.offset, block.bytes).map(|_| ())?))?;
         return Ok(tree.finalize_range()?);
     }

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use blake3::hazmat::{self, ChainingValue};
 
 use super::digest::Digest;
-use super::tree::{Subtree, TreeError, check, is_subtree_size, subtree_hasher};
+use super::tree::{Subtree, TreeError, check, is_subtree_size, left_subtree_len};
 use super::{Error, Mode};
 use crate::lock;
 
@@ -66,14 +66,6 @@ fn node_value(mode: &Mode, left: &[u8; 32], right: &[u8; 32], is_root: bool) -> 
     }
 }
 
-/// Returns the length of the left child of a node that covers `len` bytes, more than one chunk.
-pub(super) fn left_len(len: u64) -> u64 {
-    // The largest power of two of chunks that leaves a byte for the right child (section 2.1 of
-    // the BLAKE3 paper).
-    let half = (len - 1) / CHUNK_BYTES;
-    CHUNK_BYTES << half.ilog2()
-}
-
 /// Returns the offset in an outboard of the parent that covers `start..end`.
 fn node_offset(total: u64, group_bytes: u64, start: u64, end: u64) -> u64 {
     // Before a node come its ancestors, and the complete subtrees to its left: one node fewer than
@@ -81,8 +73,10 @@ fn node_offset(total: u64, group_bytes: u64, start: u64, end: u64) -> u64 {
     // ancestor of which it is in the left part.
     let mut index = start / group_bytes;
     let mut node = 0..total;
-    while node != (start..end) {
-        let middle = node.start + left_len(node.end - node.start);
+    while node != (start..end)
+        && let Some(left) = left_subtree_len(node.end - node.start)
+    {
+        let middle = node.start + left;
         if start < middle {
             index += 1;
             node.end = middle;
@@ -188,14 +182,12 @@ impl<'a> OutboardWriter<'a> {
     /// Appends the nodes of a subtree, in pre-order, and returns its chaining value.
     fn hash_into(&self, offset: u64, bytes: &[u8], nodes: &mut Vec<u8>) -> ChainingValue {
         let len = bytes.len() as u64;
-        if len <= self.group_bytes {
-            let mut hasher = subtree_hasher(&self.mode, offset);
-            hasher.update(bytes);
-            return hazmat::HasherExt::finalize_non_root(&hasher);
-        }
+        let Some(left) = left_subtree_len(len).filter(|_| len > self.group_bytes) else {
+            return Subtree::hash(&self.mode, offset, bytes).cv;
+        };
         let place = nodes.len();
         nodes.resize(place + NODE_BYTES as usize, 0);
-        let (left, right) = bytes.split_at(left_len(len) as usize);
+        let (left, right) = bytes.split_at(left as usize);
         let left_value = self.hash_into(offset, left, nodes);
         let right_value = self.hash_into(offset + left.len() as u64, right, nodes);
         nodes[place..place + 32].copy_from_slice(&left_value);

@@ -7,7 +7,6 @@
 //! pending values is bounded by how far out of order they arrive.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map;
 use std::ops::Range;
 
 use blake3::hazmat::{self, ChainingValue, HasherExt};
@@ -253,13 +252,7 @@ impl<'m> Tree<'m> {
                     continue;
                 }
             }
-            return match self.pending.entry((level, index)) {
-                btree_map::Entry::Vacant(place) => {
-                    place.insert(cv);
-                    true
-                }
-                btree_map::Entry::Occupied(_) => false,
-            };
+            return self.pending.insert((level, index), cv).is_none();
         }
     }
 

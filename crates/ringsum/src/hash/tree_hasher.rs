@@ -1,8 +1,7 @@
 //! Hashing blocks in any order, on any number of threads: BLAKE3 only.
 
 use std::mem;
-use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use super::Mode;
 use super::digest::Digest;
@@ -30,25 +29,14 @@ impl<'m> TreeHasher<'m> {
         TreeHasher::over(mode, Tree::of_unknown_length(mode))
     }
 
-    /// Creates a hasher for an input of `len` bytes, more than two subtrees of `subtree_bytes`, whose
-    /// values [`take_collected`](TreeHasher::take_collected) returns.
-    pub(super) fn collecting(mode: &'m Mode, len: u64, subtree_bytes: u64) -> TreeHasher<'m> {
-        TreeHasher::over(mode, Tree::collecting(len, mode, subtree_bytes))
+    /// Creates a hasher for the input of a tree.
+    pub(super) fn over(mode: &'m Mode, tree: Tree<'m>) -> TreeHasher<'m> {
+        TreeHasher { mode, state: Mutex::new(TreeState { tree, first: None }) }
     }
 
     /// Returns the subtrees that have become complete since the last call.
     pub(super) fn take_collected(&self) -> Vec<Subtree> {
         lock(&self.state).tree.take_collected()
-    }
-
-    /// Creates a hasher for a range that is a subtree of its input, as verified by
-    /// [`check`](super::tree::check).
-    pub(super) fn of_range(mode: &'m Mode, range: &Range<u64>) -> TreeHasher<'m> {
-        TreeHasher::over(mode, Tree::of_range(range.start, range.end - range.start, mode))
-    }
-
-    fn over(mode: &'m Mode, tree: Tree<'m>) -> TreeHasher<'m> {
-        TreeHasher { mode, state: Mutex::new(TreeState { tree, first: None }) }
     }
 
     /// Hashes a block. All blocks of an input except the last have the same size, 2^k KiB.
@@ -97,7 +85,8 @@ impl<'m> TreeHasher<'m> {
     /// Returns the digest of all blocks, and resets the hasher. Fails if they are not `len` bytes
     /// in total, if that is known.
     pub(crate) fn finalize(&self, len: Option<u64>) -> Result<Digest, TreeError> {
-        let TreeState { tree, first } = self.take(Tree::of_unknown_length(self.mode));
+        let next = TreeState { tree: Tree::of_unknown_length(self.mode), first: None };
+        let TreeState { tree, first } = mem::replace(&mut *lock(&self.state), next);
         match first {
             _ if len.is_some_and(|len| len != tree.end()) => Err(TreeError::Incomplete),
             None if tree.end() == 0 => Ok(Digest::of_output(self.mode.hasher().finalize_xof())),
@@ -108,12 +97,7 @@ impl<'m> TreeHasher<'m> {
 
     /// Returns the chaining value of the range.
     pub(super) fn finalize_range(self) -> Result<Subtree, TreeError> {
-        self.take(Tree::of_unknown_length(self.mode)).tree.finalize_range()
-    }
-
-    fn take(&self, next: Tree<'m>) -> TreeState<'m> {
-        let mut state = lock(&self.state);
-        mem::replace(&mut *state, TreeState { tree: next, first: None })
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).tree.finalize_range()
     }
 }
 

@@ -153,7 +153,8 @@ pub fn update(
     // A symbolic link is kept; its target is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let fail = |operation| move |error| TunedError::Io { path: path.clone(), operation, error };
-    let folder = path.parent().filter(|folder| *folder != "").unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The mode that the XDG specification requires.
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(folder).map_err(fail("create folder"))?;

@@ -57,19 +57,17 @@ fn what_fails_and_how_it_is_counted() {
         format!("a: FAILED\nb: OK\ngone: FAILED ({gone})\nlost: FAILED ({gone})\nc: FAILED\n");
     let malformed = "ringsum: list: 5: improperly formatted checksum line: neither \
                      `HASH  NAME` nor `TAG (NAME) = HASH`\n";
+    let missing = "ringsum: list: 3: gone is missing\nringsum: list: 4: lost is missing\n";
     let warnings = "ringsum: WARNING: 1 line is improperly formatted\n\
                     ringsum: WARNING: 2 listed files could not be read\n\
                     ringsum: WARNING: 2 computed checksums did NOT match\n";
-    scratch.run(&["-c", "list"]).expect(1, &stdout, &format!("{malformed}{warnings}"));
-    scratch.run(&["-c", "--strict", "list"]).expect(1, &stdout, &format!("{malformed}{warnings}"));
-    scratch.run(&["-c", "--lenient", "list"]).expect(1, &stdout, warnings);
-    scratch.run(&["-cw", "--lenient", "list"]).expect(
-        1,
-        &stdout,
-        &format!("{malformed}{warnings}"),
-    );
+    let all = format!("{missing}{malformed}{warnings}");
+    scratch.run(&["-c", "list"]).expect(1, &stdout, &all);
+    scratch.run(&["-c", "--strict", "list"]).expect(1, &stdout, &all);
+    scratch.run(&["-c", "--lenient", "list"]).expect(1, &stdout, &format!("{missing}{warnings}"));
+    scratch.run(&["-cw", "--lenient", "list"]).expect(1, &stdout, &all);
     let quiet = stdout.replace("b: OK\n", "");
-    scratch.run(&["-c", "--quiet", "list"]).expect(1, &quiet, &format!("{malformed}{warnings}"));
+    scratch.run(&["-c", "--quiet", "list"]).expect(1, &quiet, &all);
     let status = format!("ringsum: gone: {gone}\nringsum: lost: {gone}\n");
     scratch.run(&["-c", "--status", "list"]).expect(1, "", &status);
     // The other plural forms.

@@ -27,10 +27,6 @@ const CHAR_PX: f64 = 7.0;
 const METRIC_SPAN: f64 = 30.0;
 
 impl Axis {
-    fn new(name: &str, is_log: bool) -> Axis {
-        Axis { name: name.to_owned(), range: 0.0..1.0, ticks: Vec::new(), is_log }
-    }
-
     /// An axis for values of a metric: from zero, or logarithmic if they are far apart.
     pub(super) fn of_metric(metric: Metric, values: impl Iterator<Item = f64>) -> Axis {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
@@ -58,7 +54,7 @@ impl Axis {
             (at, if i == 0 { "0".to_owned() } else { trim_zeros(&show(at)) })
         };
         let ticks = (0..=count as u32).map(tick).collect();
-        Axis { range: 0.0..step * count, ticks, ..Axis::new(name, false) }
+        Axis { name: name.to_owned(), range: 0.0..step * count, ticks, is_log: false }
     }
 
     /// A logarithmic axis between the round numbers around `min` and `max`.
@@ -73,24 +69,25 @@ impl Axis {
         let ticks: Vec<_> =
             ticks.map(|tick| (tick.log10(), trim_zeros(&show(tick * (1.0 + 1e-9))))).collect();
         let range = ticks[0].0..ticks[ticks.len() - 1].0.max(ticks[0].0 + 0.3);
-        Axis { range, ticks, ..Axis::new(name, true) }
+        Axis { name: name.to_owned(), range, ticks, is_log: true }
     }
 
     /// An axis of values that are evenly spaced: names, or the values of a parameter. Numbers that are
     /// measured usually grow by a factor, so that this is a logarithmic scale.
     pub(super) fn of_values(name: &str, values: &[String]) -> Axis {
-        let ticks = values.iter().enumerate().map(|(i, value)| (i as f64, shorten(value)));
+        let ticks =
+            values.iter().enumerate().map(|(i, value)| (i as f64, shorten(value))).collect();
         let range = -0.5..values.len().max(1) as f64 - 0.5;
-        Axis { range, ticks: ticks.collect(), ..Axis::new(name, false) }
+        Axis { name: name.to_owned(), range, ticks, is_log: false }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
         if self.is_log { value.log10() } else { value }
     }
 
-    /// The place of a number, from 0 to 1 on the axis.
-    pub(super) fn part(&self, value: f64) -> f64 {
-        (self.at(value) - self.range.start) / (self.range.end - self.range.start)
+    /// The place of a position, from 0 to 1 on the axis.
+    pub(super) fn part(&self, at: f64) -> f64 {
+        (at - self.range.start) / (self.range.end - self.range.start)
     }
 
     /// The ticks whose labels do not overlap on an axis of so many pixels.
@@ -103,15 +100,13 @@ impl Axis {
         let last = self.ticks.len().saturating_sub(1);
         let middle = last.div_ceil(2);
         let few = if last < 2 { vec![0, last] } else { vec![0, middle, last] };
-        let width = self.range.end - self.range.start;
-        let place = |(at, text): &(f64, String)| ((at - self.range.start) / width, text.clone());
+        let place = |(at, text): &(f64, String)| (self.part(*at), text.clone());
         few.into_iter().filter_map(|index| self.ticks.get(index)).map(place).collect()
     }
 
     /// The pixel of a position, on an axis from `first` to `last`.
     pub(super) fn px(&self, at: f64, first: i32, last: i32) -> i32 {
-        let part = (at - self.range.start) / (self.range.end - self.range.start);
-        first + (part * f64::from(last - first)).round() as i32
+        first + (self.part(at) * f64::from(last - first)).round() as i32
     }
 }
 

@@ -57,7 +57,7 @@ impl<'a> Dots<'a> {
         let most = if far > near * SQUEEZE_MAX { near } else { far };
         let all = measured.iter().flat_map(|(_, values, _)| values).copied();
         let axis = Axis::of_metric(group.metric, all.filter(|value| *value <= most));
-        let place = |value: f64| axis.part(value).clamp(0.0, 1.0);
+        let place = |value: f64| axis.part(axis.at(value)).clamp(0.0, 1.0);
         let best = group.best().map(|(best, _)| best);
         let rows = measured.iter().map(|(case, values, summary)| {
             let (low, high) = ends(summary);

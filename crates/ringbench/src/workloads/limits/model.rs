@@ -4,7 +4,7 @@ use super::tree::{self, Tree};
 use super::{
     COLD, COPIED, COPYING, FIO_PAGES, FIO_SHAPE, HASHED, HASHED_CACHED, HASHING, LOOP, Limits,
     MAPPED, PIPE, PIPE_ALONE, PIPE_HASHED, READING, TOGETHER, WARM, WARM_COPY, WARM_MAPPING,
-    fio_case, shape_name, thread_counts, threads_name,
+    fio_case, shape_name, threads_name,
 };
 use crate::model::case::{Case, Group};
 use crate::model::comparison::SAMPLES_MIN;
@@ -53,7 +53,7 @@ struct Rates {
 
 impl Rates {
     fn of(session: &Session<'_>, tree: Option<&Tree>) -> Rates {
-        let all = *thread_counts().last().unwrap_or(&1);
+        let all = environment::processors();
         let of = |group: &str, case: &str| {
             let group = session.group(group)?;
             group.sustained_bytes_per_s(group.case(case)?)

@@ -4,18 +4,18 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
-use std::{thread, vec};
+use std::{iter, thread};
 
 use anyhow::bail;
 use blockring::{Config, Plan, ReaderKind, RunOptions, Source};
 use ringsum::files::walk::{Entry, Kind, Walk, WalkOptions};
 use ringsum::{Mode, MultiBuffer};
 
-use super::thread_counts;
 use crate::model::case::{Case, Chart, Group, Metric, Missing, Sample};
 use crate::model::comparison::SAMPLES_MIN;
+use crate::model::environment::processors;
 use crate::model::units::show_scaled;
 use crate::runner::process::Pipeline;
 use crate::runner::{Cache, Cost, GroupPlan, Rounds, Stopwatch, each_file, interrupt, together};
@@ -75,18 +75,12 @@ enum Step {
 }
 
 /// The files that a walk has found, for several threads.
-struct Found(Mutex<(Receiver<Vec<Entry>>, vec::IntoIter<Entry>)>);
+struct Found(Mutex<iter::Flatten<mpsc::IntoIter<Vec<Entry>>>>);
 
 impl Found {
     fn next(&self) -> Option<Entry> {
-        let (receiver, ready) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match ready.next() {
-                _ if interrupt::is_interrupted() => return None,
-                Some(entry) => return Some(entry),
-                None => *ready = receiver.recv().ok()?.into_iter(),
-            }
-        }
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.next().filter(|_| !interrupt::is_interrupted())
     }
 }
 
@@ -115,10 +109,9 @@ impl Tree {
     }
 
     pub(super) fn groups(&self) -> [GroupPlan<'_>; 2] {
-        let all = *thread_counts().last().unwrap_or(&1);
         [
             self.group(COLD, Cache::Cold, &[(16, Step::Read), (64, Step::Read), (16, Step::Ring)]),
-            self.group(WARM, Cache::Warm, &[(all, Step::Read), (16, Step::Read)]),
+            self.group(WARM, Cache::Warm, &[(processors(), Step::Read), (16, Step::Read)]),
         ]
     }
 
@@ -133,25 +126,22 @@ impl Tree {
         );
         let group = Group::new(name, about, Metric::NsPerOperation, Chart::Bars);
         let mut plan = GroupPlan::new(group, std::slice::from_ref(&self.path), TREE_ROUNDS);
-        let seconds = FILE_S * self.files() as f64;
-        let files = Cost { seconds, ..Cost::memory(0.0) };
-        let bytes =
-            Cost { seconds: seconds + Cost::read(self.bytes).seconds, ..Cost::read(self.bytes) };
-        let threads = |threads: u32| Case::new("").with("threads", threads);
+        let files = Cost::memory(FILE_S * self.files() as f64);
+        let mut bytes = Cost::read(self.bytes);
+        bytes.add(files, 1);
         for (name, step) in [(WALKED, Step::Walk), (OPENED, Step::Open)] {
-            let case = Case { name: name.to_owned(), ..threads(16) };
+            let case = Case::new(name).with("threads", 16);
             plan.add(case, cache, files, move || self.walk(step, 16));
         }
         for &(count, step) in reads {
             let what = if step == Step::Ring { "rings of " } else { "" };
-            let case = Case { name: format!("{READ} {what}{count} threads"), ..threads(count) };
+            let case = Case::new(format!("{READ} {what}{count} threads")).with("threads", count);
             let case = case.with("cache state", state).with("files", self.files());
             plan.add(case, cache, bytes, move || self.walk(step, count));
         }
         if cache == Cache::Warm {
-            let all = *thread_counts().last().unwrap_or(&1);
-            let case = Case { name: HASHED.to_owned(), ..threads(all) };
-            plan.add(case, Cache::Any, Cost::memory(0.3), move || self.hash(all));
+            let case = Case::new(HASHED).with("threads", processors());
+            plan.add(case, Cache::Any, Cost::memory(0.3), move || self.hash(processors()));
         }
         let case = Case::new(RINGSUM).with("cache state", state).with("files", self.files());
         match &self.ringsum {
@@ -172,7 +162,7 @@ impl Tree {
     fn walk(&self, step: Step, threads: u32) -> Result<Sample, Missing> {
         let clock = Stopwatch::start();
         let (sender, receiver) = mpsc::channel();
-        let found = Found(Mutex::new((receiver, Vec::new().into_iter())));
+        let found = Found(Mutex::new(receiver.into_iter().flatten()));
         let plan = (step == Step::Ring).then(|| self.plan()).transpose()?;
         thread::scope(|scope| {
             let (found, plan) = (&found, &plan);

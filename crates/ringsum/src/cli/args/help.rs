@@ -39,11 +39,11 @@ Usage: ringsum [OPTIONS] [FILE]...      (without FILE: standard input)
   -p, --pass-through        copy input to stdout; its digest to stderr, or -o
       --tee FILE            copy the input to FILE as well
       --index FILE          keep digests, and read only what changed
-      --limit-rate BYTES    read at most BYTES per second: 50M (M = 1024 K)
+      --limit-rate BYTES    read at most BYTES per second: 50M is 50 MiB
       --memory SIZE         use at most SIZE of memory: 64M
       --io KEY=VALUE,...    how to read; `--io help` lists the keys
-      --explain             how each input is read, and why (is it slow?)
-      --stats               what the time was spent on, and the bottleneck
+      --explain             show how each input is read, and why
+      --stats               show where the time went, and what limited it
   -h, --help                this summary; --help describes all options
   -V, --version
 

@@ -101,6 +101,15 @@ pub(crate) struct Metadata {
     pub(crate) ctime_ns: i64,
 }
 
+impl Metadata {
+    /// The values of its columns, in their order.
+    fn columns(&self) -> [i64; 5] {
+        let Metadata { file_system, inode, size, mtime_ns, ctime_ns } = *self;
+        let [file_system, inode, size] = [file_system, inode, size].map(u64::cast_signed);
+        [file_system, inode, size, mtime_ns, ctime_ns]
+    }
+}
+
 /// The record of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -530,16 +539,11 @@ fn write(
         for (path, change) in changes {
             match change {
                 None => remove.execute([path])?,
-                Some(record @ Record { metadata, hash }) => put.execute(params![
-                    path,
-                    metadata.file_system.cast_signed(),
-                    metadata.inode.cast_signed(),
-                    metadata.size.cast_signed(),
-                    metadata.mtime_ns,
-                    metadata.ctime_ns,
-                    hash,
-                    check(path, record),
-                ])?,
+                Some(record) => {
+                    let [file_system, inode, size, mtime, ctime] = record.metadata.columns();
+                    let (hash, check) = (record.hash, check(path, record));
+                    put.execute(params![path, file_system, inode, size, mtime, ctime, hash, check])?
+                }
             };
         }
     }

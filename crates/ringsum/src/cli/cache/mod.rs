@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use blockring::Fingerprint;
 use ringsum::files::Hashed;
 use ringsum::files::walk::Entry;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatFs, StatVfs};
 
 use self::index::{COMPANIONS, IndexError, is_settled};
 pub(super) use self::index::{Index, Metadata, Record};
@@ -267,26 +267,16 @@ impl HashCache {
         device: u64,
         fingerprint: &Fingerprint,
     ) -> Option<Metadata> {
-        Some(Metadata {
-            file_system: self.file_system(&entry.key, device)?,
-            inode: fingerprint.inode,
-            size: fingerprint.len,
-            mtime_ns: nanoseconds(fingerprint.mtime),
-            ctime_ns: nanoseconds(fingerprint.ctime),
-        })
+        Some(metadata(self.file_system(&entry.key, device)?, fingerprint))
     }
 
-    /// Returns the id of a file system, cached by its device number, or the number itself if it has
-    /// no id. `None` if its files can change without a change of their times.
+    /// Returns the id of a file system ([`id_of`]), cached by its device number.
     fn file_system(&self, key: &[u8], device: u64) -> Option<u64> {
         if let Some(id) = lock(&self.file_systems).get(&device) {
             return *id;
         }
         // (The file may be gone by now: the next one of this device then answers.)
-        let kind = rustix::fs::statfs(key).ok()?.f_type as u32;
-        let id = rustix::fs::statvfs(key).ok()?.f_fsid;
-        let id =
-            (!CHANGES_WITHOUT_NOTICE.contains(&kind)).then_some(if id == 0 { device } else { id });
+        let id = id_of(&rustix::fs::statfs(key).ok()?, &rustix::fs::statvfs(key).ok()?, device);
         *lock(&self.file_systems).entry(device).or_insert(id)
     }
 }
@@ -315,8 +305,22 @@ fn locked(missed: u64, unstored: u64) -> Option<String> {
 /// the numbers of `linux/magic.h`. (Files of pseudo file systems have no fingerprint.)
 const CHANGES_WITHOUT_NOTICE: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-fn nanoseconds((s, ns): (i64, i64)) -> i64 {
-    s.saturating_mul(1_000_000_000).saturating_add(ns)
+/// The id of a file system, which survives a reboot, or its device number if it has none. `None` if its
+/// files can change without a change of their times.
+fn id_of(file_system: &StatFs, volume: &StatVfs, device: u64) -> Option<u64> {
+    let is_unnoticed = CHANGES_WITHOUT_NOTICE.contains(&(file_system.f_type as u32));
+    (!is_unnoticed).then_some(if volume.f_fsid == 0 { device } else { volume.f_fsid })
+}
+
+fn metadata(file_system: u64, fingerprint: &Fingerprint) -> Metadata {
+    let nanoseconds = |(s, ns): (i64, i64)| s.saturating_mul(1_000_000_000).saturating_add(ns);
+    Metadata {
+        file_system,
+        inode: fingerprint.inode,
+        size: fingerprint.len,
+        mtime_ns: nanoseconds(fingerprint.mtime),
+        ctime_ns: nanoseconds(fingerprint.ctime),
+    }
 }
 
 /// Nanoseconds since 1970, by the clock that file systems use.

@@ -5,7 +5,6 @@
 //! own writes them, because a write waits for the disk.
 
 use std::collections::HashSet;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -15,7 +14,7 @@ use blockring::{Source, SourceKind};
 use ringsum::Subtree;
 
 use super::index::{Index, IndexError, Metadata, ResumeChange, StoredSubtree, is_settled};
-use super::{CHANGES_WITHOUT_NOTICE, nanoseconds, now_ns};
+use super::{id_of, now_ns};
 use crate::cli::lock;
 
 /// Bytes of a subtree whose value is stored: a killed run loses one of them for each thread at
@@ -92,13 +91,8 @@ impl ResumeStore {
         if source.kind() != SourceKind::File || source.start() != 0 || !is_long {
             return None;
         }
-        let metadata = Metadata {
-            file_system: file_system(source)?,
-            inode: fingerprint.inode,
-            size: fingerprint.len,
-            mtime_ns: nanoseconds(fingerprint.mtime),
-            ctime_ns: nanoseconds(fingerprint.ctime),
-        };
+        let (kind, id) = (rustix::fs::fstatfs(source).ok()?, rustix::fs::fstatvfs(source).ok()?);
+        let metadata = super::metadata(id_of(&kind, &id, source.device())?, &fingerprint);
         if !is_settled(metadata.ctime_ns, now_ns()) {
             return None;
         }
@@ -208,13 +202,4 @@ impl FileResume<'_> {
     pub(crate) fn subtree_bytes(&self) -> u64 {
         self.store.subtree_bytes
     }
-}
-
-/// Returns the id of a file system, which survives a reboot; `None` if its files can change without
-/// a change of their times.
-fn file_system(source: &Source) -> Option<u64> {
-    let kind = rustix::fs::fstatfs(source.as_fd()).ok()?.f_type as u32;
-    let id = rustix::fs::fstatvfs(source.as_fd()).ok()?.f_fsid;
-    let is_unnoticed = CHANGES_WITHOUT_NOTICE.contains(&kind);
-    (!is_unnoticed).then_some(if id == 0 { source.device() } else { id })
 }

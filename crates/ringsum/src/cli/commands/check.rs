@@ -63,7 +63,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let default = [Path::new("-").to_owned()];
     let lists: &[_] = if session.args.files.is_empty() { &default } else { &session.args.files };
-    let mut checker = Checker::new(session);
+    let mut checker = Checker::new(session, lists);
     let mut checked = check_lists(session, lists, &mut checker);
     if checked.is_ok() && !session.args.report_unlisted.is_empty() {
         let listed = std::mem::take(&mut checker.listed);
@@ -184,7 +184,10 @@ struct Assumed {
 /// Compares digests, and reports the results.
 struct Checker<'a> {
     session: &'a Session<'a>,
+    names: &'a [PathBuf],
     counts: CheckCounts,
+    /// Missing files so far: the first few have messages.
+    missing: u64,
     /// The counts of lists that have been reported.
     total: CheckCounts,
     /// Hints about lists, for the end.
@@ -196,10 +199,12 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(session: &'a Session<'a>) -> Checker<'a> {
+    fn new(session: &'a Session<'a>, names: &'a [PathBuf]) -> Checker<'a> {
         Checker {
             session,
+            names,
             counts: CheckCounts::default(),
+            missing: 0,
             total: CheckCounts::default(),
             hints: Vec::new(),
             lists: HashMap::new(),
@@ -333,6 +338,12 @@ impl<'a> Checker<'a> {
                     self.session.say_of(name, failure);
                 }
                 let status = if no_such_file(failure) { "missing" } else { "unreadable" };
+                if status == "missing" {
+                    self.missing += 1;
+                    if let Some(text) = messages::missing(args, &listed, self.missing) {
+                        self.session.say_of(self.list_name(&listed), &text);
+                    }
+                }
                 return self.verdict(&listed, json::status_of(failure, status), Err(failure));
             }
             Ok(hashed) => hashed,
@@ -392,6 +403,10 @@ impl<'a> Checker<'a> {
         self.session.progress.suspend(|| output.write(&line))
     }
 
+    fn list_name(&self, listed: &ListedFile) -> &[u8] {
+        self.names[listed.place].as_os_str().as_bytes()
+    }
+
     fn object(
         &self,
         listed: &ListedFile,
@@ -411,7 +426,10 @@ impl<'a> Checker<'a> {
             object = object.with("expected_digests", digests);
         }
         let hashed = match hashed {
-            Err(failure) => return object.with_failure(failure),
+            Err(failure) => {
+                let object = object.with_name("list", self.list_name(listed));
+                return object.with("line", listed.number).with_failure(failure);
+            }
             Ok(hashed) => hashed,
         };
         object = object.with_fingerprint(hashed.fingerprint.as_ref());

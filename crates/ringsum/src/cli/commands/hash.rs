@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError};
 
 use blockring::{Fingerprint, Source};
 use ringsum::Resume;
-use ringsum::files::walk::Kind;
 use ringsum::files::{
     Failure, FilesOptions, Hashed, InputFile, Job, Location, Outcome, Progress, Watch, hash_files,
 };
@@ -53,7 +52,7 @@ fn one_by_one(session: &Session<'_>) -> anyhow::Result<Status> {
         };
         let printed = match session.hash_with_retries(path) {
             Ok(hashed) => {
-                session.count_inputs(1, false);
+                session.totals.count_inputs(1, false);
                 session.print_hash(name, &hashed)
             }
             Err(failure) => {
@@ -93,15 +92,11 @@ pub(super) fn length(path: &Path) -> Option<u64> {
 fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
     trees::raise_open_files();
     let args = session.args;
-    let cache = match &args.index {
-        Some(path) => Some(HashCache::open(session, path, args.verify_index)?),
-        None => None,
-    };
+    let open_cache = |path| HashCache::open(session, path, args.verify_index);
+    let cache = args.index.as_deref().map(open_cache).transpose()?;
     // (To verify the index is to read everything.)
-    let resumes = match args.index.as_ref().filter(|_| !args.verify_index) {
-        Some(path) => Some(ResumeStore::open(path, args.resume_bytes)?),
-        None => None,
-    };
+    let resumed = args.index.as_deref().filter(|_| !args.verify_index);
+    let resumes = resumed.map(|path| ResumeStore::open(path, args.resume_bytes)).transpose()?;
     let reporter = Mutex::new(Reporter::new(session, cache.as_ref()));
     let report = |outcome| lock(&reporter).report(outcome);
     let (from_index, from_index_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -121,7 +116,7 @@ fn in_parallel(session: &Session<'_>) -> anyhow::Result<Status> {
             }
         })
     })?;
-    session.count_from_index(from_index.into_inner(), from_index_bytes.into_inner());
+    session.totals.count_from_index(from_index.into_inner(), from_index_bytes.into_inner());
     let reporter = reporter.into_inner().unwrap_or_else(PoisonError::into_inner);
     let status = reporter.finish();
     session.finish()?;
@@ -174,7 +169,7 @@ pub(super) fn hash_in_parallel<T: Send>(
         separate_bytes_min: resumes.map_or(u64::MAX, ResumeStore::file_bytes_min),
         retry_after: (session.args.retry_changed > 0).then_some(&retry_after),
         on_plan: &|plan| session.explain_device(plan),
-        on_finished: &|plan| session.add_device(plan),
+        on_finished: &|plan| session.totals.add_device(plan),
         progress: &progress,
     };
     let flush = || {
@@ -196,7 +191,7 @@ pub(super) fn hash_in_parallel<T: Send>(
     if let Some(resumes) = resumes {
         resumes.finish(INTERRUPTED_WAIT);
     }
-    session.count_inputs(files.into_inner(), session.supports_sharing());
+    session.totals.count_inputs(files.into_inner(), session.supports_sharing());
     result
 }
 
@@ -280,14 +275,8 @@ impl<'a> Reporter<'a> {
             }
             (None, Some(Item::Skipped(_, what))) => self.session.print_skipped(&name, what),
             (None, Some(Item::Node(entry, target))) => {
-                let special = match entry.kind() {
-                    Kind::Fifo => Node::Fifo,
-                    Kind::Socket => Node::Socket,
-                    Kind::BlockDevice => Node::BlockDevice,
-                    Kind::CharDevice => Node::CharDevice,
-                    _ => Node::Directory,
-                };
-                let node = target.as_ref().map_or(special, |target| Node::Link(target));
+                let other = Node::Other(entry.kind());
+                let node = target.as_ref().map_or(other, |target| Node::Link(target));
                 self.tree.add(&entry.path_after(b""), node);
                 Ok(())
             }
@@ -309,7 +298,7 @@ impl<'a> Reporter<'a> {
             self.failed += 1;
             self.is_broken = true;
             let text = "corrupt: its contents differ from those in the index, but its size and times do not";
-            return self.session.print_corrupt(name, hashed, text);
+            return self.session.problem(name, "corrupt", Some(hashed), text);
         }
         match file.map(|file| &file.location) {
             Some(Location::Entry(entry))

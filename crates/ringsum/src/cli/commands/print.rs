@@ -70,16 +70,6 @@ impl Session<'_> {
         self.problem(name, "error", None, why)
     }
 
-    /// Reports a file whose contents differ from those in the index.
-    pub(crate) fn print_corrupt(
-        &self,
-        name: &[u8],
-        hashed: &Hashed,
-        why: &str,
-    ) -> Result<(), OutputError> {
-        self.problem(name, "corrupt", Some(hashed), why)
-    }
-
     /// Reports an entry of a tree that is not a regular file.
     pub(crate) fn print_skipped(&self, name: &[u8], what: &str) -> Result<(), OutputError> {
         match self.args.json {
@@ -88,7 +78,8 @@ impl Session<'_> {
         }
     }
 
-    fn problem(
+    /// Reports a problem of an entry. With `--json`, `status` and the digests are in the object.
+    pub(crate) fn problem(
         &self,
         name: &[u8],
         status: &str,

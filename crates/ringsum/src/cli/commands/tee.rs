@@ -41,7 +41,7 @@ pub(crate) fn run(session: &Session<'_>) -> anyhow::Result<Status> {
         Err(error) if error.reader_left() => {}
         reported => reported?,
     }
-    session.count_inputs(1, false);
+    session.totals.count_inputs(1, false);
     session.finish()?;
     Ok(if is_complete { Status::Success } else { Status::Failure })
 }

@@ -1,7 +1,9 @@
 //! One digest for a whole tree, as `docs/tree-digest.md` specifies it.
 
+use ringsum::files::walk::Kind;
+
 /// An entry's contribution to the digest, besides its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Node<'a> {
     /// A regular file with its hash, and whether its owner may execute it.
     File {
@@ -10,18 +12,10 @@ pub(crate) enum Node<'a> {
         /// Whether its mode has the bit 0o100.
         is_executable: bool,
     },
-    /// A directory; its entries are digested after it.
-    Directory,
     /// A symbolic link with its target.
     Link(&'a [u8]),
-    /// A FIFO.
-    Fifo,
-    /// A socket.
-    Socket,
-    /// A block device.
-    BlockDevice,
-    /// A character device.
-    CharDevice,
+    /// A directory, whose entries are digested after it, or a special file.
+    Other(&'a Kind),
 }
 
 /// Key derivation context, so that no tree digest equals the hash of a file.
@@ -44,12 +38,12 @@ impl TreeDigest {
         let letter = match node {
             Node::File { is_executable: false, .. } => b'f',
             Node::File { is_executable: true, .. } => b'x',
-            Node::Directory => b'd',
             Node::Link(_) => b'l',
-            Node::Fifo => b'p',
-            Node::Socket => b's',
-            Node::BlockDevice => b'b',
-            Node::CharDevice => b'c',
+            Node::Other(Kind::Fifo) => b'p',
+            Node::Other(Kind::Socket) => b's',
+            Node::Other(Kind::BlockDevice) => b'b',
+            Node::Other(Kind::CharDevice) => b'c',
+            Node::Other(_) => b'd',
         };
         self.0.update(&[letter]);
         self.add_bytes(path);
@@ -82,10 +76,10 @@ mod tests {
     fn the_bytes_are_those_of_the_specification() {
         let hash = *blake3::hash(b"hello\n").as_bytes();
         let mut digest = TreeDigest::default();
-        digest.add(b"bin", Node::Directory);
+        digest.add(b"bin", Node::Other(&Kind::Directory));
         digest.add(b"bin/run", Node::File { hash: &hash, is_executable: true });
         digest.add(b"link", Node::Link(b"bin/run"));
-        digest.add(b"pipe", Node::Fifo);
+        digest.add(b"pipe", Node::Other(&Kind::Fifo));
         let mut bytes = Vec::new();
         bytes.extend(b"d\x03\0\0\0\0\0\0\0bin");
         bytes.extend(b"x\x07\0\0\0\0\0\0\0bin/run");
@@ -103,11 +97,11 @@ mod tests {
             file(&a, false),
             file(&a, true),
             file(&b, false),
-            Node::Directory,
             Node::Link(b""),
             Node::Link(b"x"),
-            Node::Fifo,
-            Node::Socket,
+            Node::Other(&Kind::Directory),
+            Node::Other(&Kind::Fifo),
+            Node::Other(&Kind::Socket),
         ];
         let mut seen = std::collections::HashSet::new();
         assert!(seen.insert(TreeDigest::default().finalize()));

@@ -57,6 +57,8 @@ impl CheckLine {
 pub(crate) struct ListedFile {
     /// The position of its checksum file among all.
     pub(crate) place: usize,
+    /// The number of its line there, from 1 on.
+    pub(crate) number: u64,
     pub(crate) line: checkfile::Line,
 }
 
@@ -216,7 +218,8 @@ impl<R: BufRead> CheckLines<R> {
                 parsed.first.digest.reverse();
             }
         }
-        Ok(parsed.map(|line| ListedFile { place: self.place, line }))
+        let (place, number) = (self.place, self.number);
+        Ok(parsed.map(|line| ListedFile { place, number, line }))
     }
 }
 

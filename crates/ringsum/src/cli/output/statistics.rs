@@ -17,7 +17,8 @@ use crate::cli::lock;
 
 /// The statistics of a run.
 pub(crate) struct Totals {
-    format: StatsFormat,
+    /// `None`: they are not printed.
+    format: Option<StatsFormat>,
     start: Instant,
     sums: Mutex<Sums>,
 }
@@ -33,17 +34,16 @@ struct Sums {
 }
 
 impl Totals {
-    pub(crate) fn new(format: StatsFormat) -> Totals {
+    pub(crate) fn new(format: Option<StatsFormat>) -> Totals {
         Totals { format, start: Instant::now(), sums: Mutex::default() }
     }
 
     /// Prints the statistics of an input, and adds them to the totals.
     pub(crate) fn add_input(&self, messages: &Messages, path: &Path, plan: &Plan) {
-        let Some(stats) = plan.stats() else { return };
+        let (Some(format), Some(stats)) = (self.format, plan.stats()) else { return };
         lock(&self.sums).stats += &stats;
-        let text = Report::Input(path, plan.choices()).format(&stats, self.format);
-        let name = path.as_os_str().as_encoded_bytes();
-        messages.report(Some(name), self.format, text);
+        let text = Report::Input(path, plan.choices()).format(&stats, format);
+        messages.report(Some(path.as_os_str().as_encoded_bytes()), format, text);
     }
 
     /// Adds the statistics of the files of a device to the totals.
@@ -53,12 +53,14 @@ impl Totals {
         }
     }
 
+    /// Counts inputs. `is_shared`: they shared readers, and have no statistics of their own.
     pub(crate) fn count_inputs(&self, inputs: u64, is_shared: bool) {
         let mut sums = lock(&self.sums);
         sums.inputs += inputs;
         sums.has_shared |= is_shared;
     }
 
+    /// Counts files whose digests came from the index, and their bytes.
     pub(crate) fn count_from_index(&self, files: u64, bytes: u64) {
         let mut sums = lock(&self.sums);
         sums.from_index.0 += files;
@@ -67,14 +69,15 @@ impl Totals {
 
     /// Prints the totals, except as text if they would only repeat those of one input.
     pub(crate) fn print(&self, messages: &Messages) {
+        let Some(format) = self.format else { return };
         let sums = &mut *lock(&self.sums);
-        if self.format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
+        if format == StatsFormat::Json || sums.inputs != 1 || sums.has_shared {
             let elapsed = self.start.elapsed();
             // Files that are hashed on their own overlap with the other files of their device.
             sums.stats.wall = sums.stats.wall.min(elapsed);
             sums.stats.cpu = sums.stats.cpu.min(process_cpu());
             let report = Report::All(sums.inputs, elapsed, sums.from_index);
-            messages.report(None, self.format, report.format(&sums.stats, self.format));
+            messages.report(None, format, report.format(&sums.stats, format));
         }
     }
 }
@@ -198,7 +201,9 @@ impl Report<'_> {
         };
         let (wall, cpu) = (time(stats.wall), time(stats.cpu));
         let rate = bytes_per_s(stats) / f64::from(1 << 20);
-        line("read", format!("{} bytes in {wall}, {rate:.0} MiB/s, {cpu} CPU time", stats.bytes));
+        let digits = usize::from(rate < 100.0);
+        let rate = format!("{rate:.digits$} MiB/s");
+        line("read", format!("{} bytes in {wall}, {rate}, {cpu} CPU time", stats.bytes));
         let Stats { requests, short_reads, retries, threads, .. } = stats;
         line("requests", format!("{requests} ({short_reads} short reads, {retries} retries)"));
         if stats.mapped_bytes > 0 {

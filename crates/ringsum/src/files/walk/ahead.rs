@@ -187,12 +187,9 @@ impl Shared {
 
     /// Opens a directory that was listed (as `.`), or one in it.
     fn open_in(&self, listed: &Listed, name: &[u8], linked: bool) -> io::Result<OwnedFd> {
-        let open = || match &listed.handle {
-            Some(handle) => open_directory(&handle.fd, name, OFlags::RDONLY, linked),
-            None => {
-                let handle = listed.directory.descriptor()?;
-                open_directory(&handle.fd, name, OFlags::RDONLY, linked)
-            }
+        let open = || {
+            let handle = listed.directory.descriptor()?;
+            open_directory(&handle.fd, name, OFlags::RDONLY, linked)
         };
         let is_stopped = || self.stop.load(Relaxed);
         self.shortage.wait(ATTEMPTS_MAX, is_stopped, is_exhausted, open)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::explain;
+use super::rows::check_of;
 use super::{Index, IndexError, Metadata, WRITING, begin};
 use crate::cli::lock;
 
@@ -40,14 +41,11 @@ impl StoredSubtree {
         let StoredSubtree { metadata, start, len, value } = self;
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"ringsum index resume 1\0");
-        for field in [*start, *len, metadata.file_system, metadata.inode, metadata.size] {
-            hasher.update(&field.to_le_bytes());
+        hasher.update(&start.to_le_bytes()).update(&len.to_le_bytes());
+        for column in metadata.columns() {
+            hasher.update(&column.to_le_bytes());
         }
-        for field in [metadata.mtime_ns, metadata.ctime_ns] {
-            hasher.update(&field.to_le_bytes());
-        }
-        let hash = hasher.update(value).update(path).finalize();
-        hash.as_bytes().first_chunk().map_or(0, |first| i64::from_le_bytes(*first))
+        check_of(&hasher.update(value).update(path).finalize())
     }
 }
 
@@ -74,9 +72,8 @@ impl Index {
             return Ok(Vec::new());
         }
         let mut statement = self.database.prepare_cached(GET).map_err(fail)?;
-        let Metadata { file_system, inode, size, mtime_ns, ctime_ns } = metadata;
-        let [file_system, inode, size] = [file_system, inode, size].map(u64::cast_signed);
-        let key = params![path, len.cast_signed(), file_system, inode, size, mtime_ns, ctime_ns];
+        let [file_system, inode, size, mtime, ctime] = metadata.columns();
+        let key = params![path, len.cast_signed(), file_system, inode, size, mtime, ctime];
         let rows = statement.query_map(key, |row| {
             let start = row.get::<_, i64>(0)?.cast_unsigned();
             let stored = StoredSubtree { metadata, start, len, value: row.get(1)? };
@@ -102,17 +99,16 @@ impl Index {
                 match change {
                     ResumeChange::Remove => transaction.execute(REMOVE, [path])?,
                     ResumeChange::Put(stored) => {
-                        let Metadata { file_system, inode, size, mtime_ns, ctime_ns } =
-                            stored.metadata;
+                        let [file_system, inode, size, mtime, ctime] = stored.metadata.columns();
                         transaction.prepare_cached(PUT)?.execute(params![
                             path,
                             stored.start.cast_signed(),
                             stored.len.cast_signed(),
-                            file_system.cast_signed(),
-                            inode.cast_signed(),
-                            size.cast_signed(),
-                            mtime_ns,
-                            ctime_ns,
+                            file_system,
+                            inode,
+                            size,
+                            mtime,
+                            ctime,
                             stored.value,
                             stored.check(path),
                         ])?

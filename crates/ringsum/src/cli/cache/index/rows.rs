@@ -96,7 +96,7 @@ pub(super) fn check(path: &[u8], record: &Record) -> i64 {
     check_of(&blake3::hash(&bytes))
 }
 
-fn check_of(hash: &blake3::Hash) -> i64 {
+pub(super) fn check_of(hash: &blake3::Hash) -> i64 {
     hash.as_bytes().first_chunk().map_or(0, |first| i64::from_le_bytes(*first))
 }
 
@@ -104,11 +104,8 @@ fn check_of(hash: &blake3::Hash) -> i64 {
 fn push_checked(path: &[u8], record: &Record, bytes: &mut Vec<u8>) {
     let Record { metadata, hash } = record;
     bytes.extend_from_slice(b"ringsum index row 1\0");
-    for field in [metadata.file_system, metadata.inode, metadata.size] {
-        bytes.extend_from_slice(&field.to_le_bytes());
-    }
-    for field in [metadata.mtime_ns, metadata.ctime_ns] {
-        bytes.extend_from_slice(&field.to_le_bytes());
+    for column in metadata.columns() {
+        bytes.extend_from_slice(&column.to_le_bytes());
     }
     bytes.extend_from_slice(hash);
     // (Last, because its length varies.)

@@ -4,11 +4,15 @@ use ringsum::Algorithm;
 
 use super::CheckCounts;
 use crate::cli::args::Args;
+use crate::cli::inputs::lines::ListedFile;
 use crate::cli::session::Session;
 
 /// Most malformed lines of one checksum file that are reported individually, because a binary file
 /// has millions. With `--warn` all are.
 const MALFORMED_MAX: u64 = 10;
+
+/// Most missing files whose lines are reported: all others have their verdicts.
+const MISSING_MAX: u64 = 10;
 
 /// Shortest digest of BLAKE3 that a checksum file may have.
 const SHORTEST_BLAKE3_BYTES: usize = 16;
@@ -24,6 +28,14 @@ pub(super) fn malformed(args: &Args, number: u64, count: u64, why: &str) -> Opti
         None if args.lenient || args.status || count > MALFORMED_MAX => None,
         None => Some(format!("{number}: improperly formatted checksum line: {why}")),
     }
+}
+
+/// Returns the message about the `count`-th missing file: where it is listed. Its verdict says the
+/// rest. b3sum prints no such message, and other tools one without the line.
+pub(super) fn missing(args: &Args, listed: &ListedFile, count: u64) -> Option<String> {
+    let is_quiet = args.applet.is_some() || args.status || args.json || count > MISSING_MAX;
+    let name = String::from_utf8_lossy(&listed.line.listed);
+    (!is_quiet).then(|| format!("{}: {name} is missing", listed.number))
 }
 
 /// Returns the names of the other algorithms whose digests have this length; BLAKE2b and BLAKE3 have
