@@ -16,6 +16,8 @@ import pytest
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
 )
+# Workers inherit it. Otherwise gcsfs asks Google's control service about a bucket, and waits for minutes without a network.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 SECRET = "s3cr3t-of-the-tests"
 
