@@ -453,8 +453,8 @@ def faulty(case):
         (world.fuse / path.name).unlink(missing_ok=True)
     rights = {world.hash_of(world.noise(length)) for length in lengths}
     # A direct read begins at a sector; shorter answers never complete one.
-    may_fail |= trouble == "short" and "direct" in how and most < 8192
-    judge(case, child, {str(path): rights}, may_refuse or (is_direct and "mmap" in how), may_fail)
+    may_fail |= trouble == "short" and "page-cache=direct" in how and most < 8192
+    judge(case, child, {str(path): rights}, may_refuse or (is_direct and "engine=mmap" in how), may_fail)
 
 
 def signalled(case):

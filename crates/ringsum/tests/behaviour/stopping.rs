@@ -191,11 +191,11 @@ fn a_slow_run_is_interrupted() {
     }
 }
 
-/// A tree with 2,000 files, whose lines do not fit into a pipe.
+/// A tree with 8,000 files, whose lines, and whose verdicts, do not fit into a pipe.
 fn large_tree() -> Scratch {
     let scratch = Scratch::new();
     scratch.make_dir("t");
-    (0..2000).for_each(|i| drop(scratch.write(format!("t/{i}"), "")));
+    (0..8000).for_each(|i| drop(scratch.write(format!("t/{i}"), "")));
     scratch
 }
 
